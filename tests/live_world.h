@@ -22,6 +22,8 @@ struct world_job {
     bool by_administrator, forgotten; /* the manager does not show it any more */
     bool silent;                      /* what it starts does not report */
     bool queued;                      /* what is placed waits for ever */
+    bool stays;                       /* it is asked to leave, and does not yet */
+    long follows;                     /* number of the plan that it reports; 0: it says nothing */
     int restarts;
     struct erg_placement has;
 };
@@ -29,6 +31,7 @@ struct world_job {
 static struct {
     struct erg_live_engine base;
     long count, nodes;
+    long drained; /* so many of the last nodes take no jobs */
     struct world_job jobs[MOST_JOBS];
     uint64_t taken[MOST_JOBS]; /* by node */
     double at_s;               /* NAN: the clock of this machine */
@@ -57,6 +60,8 @@ static enum erg_engine_answer snapshot(struct erg_live_engine *engine,
     snapshot->at_s = now_s(engine);
     snapshot->nodes = erg_xcalloc((size_t)world.nodes, sizeof *snapshot->nodes);
     snapshot->nodes_count = (size_t)world.nodes;
+    for (long node = world.nodes - world.drained; node < world.nodes; node++)
+        snapshot->nodes[node] = (struct erg_live_node){ERG_NODE_DRAINS, ""};
     snapshot->jobs = erg_xcalloc((size_t)world.count, sizeof *snapshot->jobs);
     snapshot->jobs_capacity = (size_t)world.count;
     for (long i = 0; i < world.count; i++) {
@@ -101,11 +106,14 @@ static void report(long job, const char *state, double iteration)
     snprintf(name, sizeof name, "spool/%s/reports.jsonl", token);
     snprintf(line, sizeof line,
              "{\"v\":1,\"incarnation\":%ld,\"state\":\"%s\",\"iteration\":%g,"
-             "\"iteration_s\":1.5,\"checkpoint\":0,\"mono_s\":%g}\n",
+             "\"iteration_s\":1.5,\"checkpoint\":0,\"mono_s\":%g",
              world.calls, state, iteration, world.mono_s);
     FILE *file = fopen(in_folder(name), "a");
     assert_non_null(file);
     fputs(line, file);
+    if (world.jobs[job].follows)
+        fprintf(file, ",\"plan\":%ld", world.jobs[job].follows);
+    fputs("}\n", file);
     fclose(file);
 }
 
@@ -148,6 +156,8 @@ static void end_run(long job, enum erg_live_state state)
 static enum erg_engine_answer leave(struct erg_live_engine *engine, uint32_t id, const char *token,
                                     struct erg_error *err)
 {
+    if (world.jobs[id - 1].stays)
+        return ERG_ENGINE_DONE;
     end_run(id - 1, ERG_LIVE_HELD);
     return hold(engine, id, token, err);
 }

@@ -88,6 +88,16 @@ static inline void report(struct scene *scene, int job, long incarnation, enum e
     erg_reconcile_report(&scene->jobs[job], &said, scene->now_s);
 }
 
+/* A job says which plan it follows. */
+static inline void follow(struct scene *scene, int job, long plan)
+{
+    struct erg_report said = {.incarnation = scene->jobs[job].incarnation,
+                              .state = ERG_JOB_TRAINING,
+                              .save_s = NAN,
+                              .plan = plan};
+    erg_reconcile_report(&scene->jobs[job], &said, scene->now_s);
+}
+
 static inline void see(struct scene *scene)
 {
     erg_reconcile_see(scene->jobs, scene->count, &scene->snapshot, &scene->limits, scene->now_s);

@@ -43,6 +43,8 @@ static void put_job(struct erg_journal *journal, int job)
     record.told_point = job % 3 - 1;
     record.intended_w = 100 + job;
     record.told_w = 200 + job;
+    record.before_w = 300 + job;
+    record.plan = 1000000000000 + job;
     record.incarnation = job + 2;
     record.incarnation_before = job;
     record.checkpoint = 10 * job;
@@ -59,7 +61,8 @@ static void put_job(struct erg_journal *journal, int job)
     record.given_up = job % 7 == 0;
     record.needs_attention = job % 7 == 0;
     snprintf(record.reason, sizeof record.reason, "reason %d", job);
-    assert_ok(erg_journal_put_job(journal, &(struct erg_journal_job){&record, 1.5 * job, job % 4},
+    assert_ok(erg_journal_put_job(journal,
+                                  &(struct erg_journal_job){&record, 1.5 * job, job % 4, job % 6},
                                   node_names, now_s, &err),
               &err);
     erg_managed_job_release(&record);
@@ -140,9 +143,13 @@ static void compare_job(struct erg_journal *whole, struct erg_journal *less, int
     a.released_s = a.stopped_s = a.killed_s = a.not_before_s = 0;
     b.released_s = b.stopped_s = b.killed_s = b.not_before_s = 0;
     assert_int_equal(a.point, job % 5);
+    assert_true(a.told_w == 200 + job && a.before_w == 300 + job);
+    assert_true(a.plan == 1000000000000 + job);
     assert_memory_equal(&a, &b, sizeof a);
     assert_near(kept_a.attained_gpu_s, kept_b.attained_gpu_s, 0);
     assert_int_equal(kept_a.starts, kept_b.starts);
+    assert_int_equal(kept_a.chosen_point, job % 6);
+    assert_int_equal(kept_b.chosen_point, job % 6);
 }
 
 static void compare_rest(struct erg_journal *whole, struct erg_journal *less)

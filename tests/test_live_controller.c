@@ -240,44 +240,126 @@ static void jobs_that_are_over_are_forgotten(void **state)
 
 /* ---- what is adopted ---- */
 
-/* Watts that are promised to jobs, beyond those of idle GPUs. */
-static double promised_w(void)
+static struct erg_live_plan plan_of(long job)
 {
-    double sum_w = 0;
-    for (size_t i = 0; i < at.controller->count; i++) {
-        const struct erg_managed_job *record = &at.controller->records[i];
-        const bool draws = erg_live_phase_holds_gpus(record->phase);
-        sum_w += !draws                           ? 0
-                 : world.at_s < record->settles_s ? fmax(record->told_w, record->before_w)
-                                                  : record->told_w;
-    }
-    return sum_w;
+    struct erg_live_plan plan;
+    struct erg_arena arena = {0};
+    struct erg_error err;
+    char token[ERG_TOKEN_LENGTH + 1], name[100];
+    token_of(token, job);
+    snprintf(name, sizeof name, "spool/%s", token);
+    assert_ok(erg_job_folder_read_plan(&plan, in_folder(name), &arena, &err), &err);
+    assert_non_null(plan.type);
+    erg_arena_release(&arena);
+    return plan;
 }
 
-/* Nobody knows what the plan file of a job says that was found running: so it may draw the most,
- * until it was told otherwise and had time to obey. */
-static void an_adopted_job_draws_the_most_that_it_may(void **state)
+/* Watts of a job by its plan file, beyond those of idle GPUs. */
+static double planned_w(long job)
+{
+    const struct erg_live_plan plan = plan_of(job);
+    return plan.nodes * plan.gpus_per_node * (plan.power_w - 70);
+}
+
+/* A job that does what its plan file says from now on, and says so. */
+static void obey(long job)
+{
+    world.jobs[job].follows = plan_of(job).number;
+    report(job, "training", 2);
+}
+
+/* A job that obeys late is counted as before until it says that it obeys, whatever else it says
+ * meanwhile, and also by a controller that has lost its journal. */
+static void power_is_given_on_when_a_job_has_obeyed(void **state)
 {
     (void)state;
-    begin(2);
-    submit_job(8);
-    pass(2);
-    pass(2);
-    const double most_w = at.controller->records[0].told_w;
-    assert_true(most_w > 8 * 100);
-    erg_controller_free(at.controller);
-    shell("rm -f @/journal*");
-    at.file->power_cap_w = 16 * 70 + 1.5 * most_w;
-    submit_job(8);
-    begin_controller();
-    for (int i = 0; i < 30; i++) {
+    for (int lost = 0; lost < 2; lost++) {
+        begin(2);
+        submit_job(8);
         pass(2);
-        assert_true(promised_w() <= 1.5 * most_w + 1);
-        const struct erg_managed_job *found = &at.controller->records[0];
-        if (i < 10)
-            assert_near(fmax(found->told_w, found->before_w), most_w, 1e-6);
+        pass(2);
+        const double most_w = planned_w(0);
+        assert_true(most_w > 8 * 100);
+        erg_controller_free(at.controller);
+        if (lost)
+            shell("rm -f @/journal*");
+        at.file->power_cap_w = 16 * 70 + 1.5 * most_w;
+        submit_job(8);
+        begin_controller();
+        for (int i = 0; i < 30; i++) {
+            pass(100);
+            report(0, "training", 1);
+            assert_int_equal(world.jobs[1].state, ERG_LIVE_HELD);
+        }
+        assert_in_range((long)planned_w(0), (long)(0.5 * most_w), (long)(0.8 * most_w));
+        world.jobs[0].follows = plan_of(0).number - 1; /* the one before */
+        report(0, "training", 1);
+        pass(2);
+        assert_int_equal(world.jobs[1].state, ERG_LIVE_HELD);
+        obey(0);
+        pass(2);
+        assert_int_equal(world.jobs[1].state, ERG_LIVE_RUNNING);
+        assert_true(planned_w(0) + planned_w(1) <= 1.5 * most_w + 1);
+        end();
     }
+}
+
+/* Two jobs share the cap when a controller begins anew, with its journal or without. One must
+ * leave, since it has GPUs that no shape is: the other gets its power when it has left, though
+ * nobody knew how much both drew. */
+static void check_restart(double most_w, bool lost)
+{
+    begin(3);
+    at.file->power_cap_w = 24 * 70 + 1.2 * most_w;
+    erg_controller_free(at.controller);
+    begin_controller();
+    submit_job(8);
+    submit_job(8);
+    pass(2);
+    pass(2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(world.jobs[i].state, ERG_LIVE_RUNNING);
+        obey(i);
+    }
+    assert_in_range((long)(planned_w(0) + planned_w(1)), (long)most_w, (long)(1.2 * most_w) + 1);
+    struct world_job *uneven = &world.jobs[1];
+    assert_int_equal(node_of(0), 0);
+    world.drained = 2;
+    take(1, true);
+    uneven->has.count = 0;
+    erg_placement_add(&uneven->has, 1, 0x1f);
+    erg_placement_add(&uneven->has, 2, 7);
+    take(1, false);
+    uneven->stays = true;
+    erg_controller_free(at.controller);
+    if (lost)
+        shell("rm -f @/journal*");
+    begin_controller();
+    for (int i = 0; i < 10; i++) {
+        pass(10);
+        for (int job = 0; job < 2; job++)
+            obey(job);
+        assert_true(planned_w(0) + planned_w(1) <= 1.2 * most_w + 1);
+    }
+    end_run(1, ERG_LIVE_HELD);
+    const double before_w = planned_w(0);
+    pass(10);
+    pass(10);
+    assert_true(planned_w(0) > before_w + 100);
     end();
+}
+
+static void a_restart_raises_no_power(void **state)
+{
+    (void)state;
+    begin(3);
+    submit_job(8);
+    pass(2);
+    pass(2);
+    const double most_w = planned_w(0);
+    end();
+    for (int lost = 0; lost < 2; lost++)
+        check_restart(most_w, lost);
 }
 
 /* ---- clocks of other hosts, and of yesterday ---- */
@@ -434,7 +516,8 @@ int main(void)
         cmocka_unit_test(a_job_gets_another_node_than_that_on_which_it_failed),
         cmocka_unit_test(gpus_of_an_avoided_node_are_not_kept),
         cmocka_unit_test(jobs_that_are_over_are_forgotten),
-        cmocka_unit_test(an_adopted_job_draws_the_most_that_it_may),
+        cmocka_unit_test(power_is_given_on_when_a_job_has_obeyed),
+        cmocka_unit_test(a_restart_raises_no_power),
         cmocka_unit_test(clocks_of_other_hosts_change_nothing),
         cmocka_unit_test(an_hour_that_comes_again_keeps_no_job_waiting),
         cmocka_unit_test(events_are_written_as_the_simulator_does),

@@ -502,16 +502,20 @@ static void the_cap_is_kept_by_lowering_first(void **state)
     scene->jobs[1].intended_w = 1000;
     make_run(scene, 0, 0, 4);
     make_run(scene, 1, 1, 4);
-    /* Job 1 rises by what job 0 gives, once that one obeys. */
+    /* Job 1 rises by what job 0 gives, once that one says that it obeys: time frees nothing. */
+    const long plan = scene->jobs[0].plan;
     scene->jobs[0].intended_w = 1500;
     scene->jobs[0].point = 1;
     scene->jobs[1].intended_w = 2000;
     scene->jobs[1].point = 1;
     assert_string_equal(next(scene), "pace 0");
     answer_all(scene, ERG_ENGINE_DONE);
-    scene->now_s += 29;
+    scene->now_s += 1000;
+    report(scene, 0, 1, ERG_JOB_TRAINING, 1);
     assert_string_equal(next(scene), "");
-    scene->now_s += 1;
+    follow(scene, 0, plan);
+    assert_string_equal(next(scene), "");
+    follow(scene, 0, plan + 1);
     assert_string_equal(next(scene), "pace 1");
     answer_all(scene, ERG_ENGINE_DONE);
     /* Job 2 starts when job 1 has left, not when it was signalled. */
@@ -537,6 +541,77 @@ static void the_cap_is_kept_by_lowering_first(void **state)
     assert_string_equal(next(scene), "");
     scene->jobs[0].intended_w = 1500;
     assert_string_equal(next(scene), "pace 0");
+}
+
+/* A controller that finds jobs of which it knows less than their plan files say. */
+static void what_is_not_known_is_no_room(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(3);
+    scene->limits.cap_w = 4000;
+    for (int job = 0; job < 2; job++) {
+        intend(scene, job, job, 4);
+        show(scene, job, ERG_LIVE_RUNNING, job, 4);
+        erg_reconcile_found_plan(&scene->jobs[job], 7, 3, 1500, 3000);
+        see(scene);
+        report(scene, job, 2, ERG_JOB_TRAINING, 1);
+        scene->jobs[job].point = 3;
+        scene->jobs[job].intended_w = 1500;
+    }
+    intend(scene, 2, 2, 4);
+    scene->jobs[2].intended_w = 500;
+    assert_string_equal(next(scene), "");
+    /* The one is to leave, the other to have more than it is told, though it may have more yet. */
+    intend(scene, 1, 0, 0);
+    scene->jobs[0].point = 1;
+    scene->jobs[0].intended_w = 2000;
+    assert_string_equal(next(scene), "stop 1");
+    answer_all(scene, ERG_ENGINE_DONE);
+    assert_string_equal(next(scene), "");
+    follow(scene, 0, 7); /* 1500 + at most 3000 W: no room for 500 more */
+    assert_string_equal(next(scene), "");
+    follow(scene, 1, 7); /* 1500 + 1500 W */
+    assert_string_equal(next(scene), "pace 0, place 2");
+    /* Where a plan cannot be read, the job may draw anything, and any plan may be more. */
+    scene = scene_of(1);
+    scene->limits.cap_w = 4000;
+    intend(scene, 0, 0, 4);
+    show(scene, 0, ERG_LIVE_RUNNING, 0, 4);
+    erg_reconcile_found_plan(&scene->jobs[0], 0, 0, 0, ERG_UNKNOWN_W);
+    see(scene);
+    report(scene, 0, 2, ERG_JOB_TRAINING, 1);
+    scene->jobs[0].intended_w = 100;
+    assert_string_equal(next(scene), "pace 0"); /* it is alone */
+    answer_all(scene, ERG_ENGINE_DONE);
+    assert_true(scene->jobs[0].before_w == ERG_UNKNOWN_W);
+    follow(scene, 0, scene->jobs[0].plan);
+    assert_true(scene->jobs[0].before_w == 0);
+}
+
+/* A controller that dies may have written a plan that its journal does not have. */
+static void a_plan_that_no_journal_has_is_found(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    struct erg_managed_job *job = &scene->jobs[0];
+    job->intended_w = 1000;
+    make_run(scene, 0, 0, 4);
+    const long plan = job->plan;
+    assert_true(plan == 1 && job->told_w == 1000 && job->before_w == 0);
+    erg_reconcile_found_plan(job, plan, 0, 1000, 3000); /* nothing new */
+    assert_true(job->before_w == 0);
+    const struct erg_action pace = {.verb = ERG_ACTION_PACE, .node = -1};
+    erg_reconcile_found_plan(job, plan + 1, 2, 700, 0);
+    erg_reconcile_doubt(job, &pace, &scene->limits, scene->now_s);
+    assert_true(job->plan == plan + 1 && job->told_w == 700 && job->before_w == 1000);
+    assert_int_equal(job->told_point, 2);
+    follow(scene, 0, plan + 1);
+    assert_true(job->before_w == 0);
+    /* A plan that could not be written is none to follow. */
+    erg_reconcile_answer(job, &pace, ERG_ENGINE_BROKEN, &scene->limits, scene->now_s);
+    assert_true(job->told_w == 700 && job->before_w == 1000);
+    follow(scene, 0, job->plan);
+    assert_true(job->before_w == 1000);
 }
 
 static void a_job_that_returns_may_draw_power(void **state)
@@ -627,6 +702,8 @@ int main(void)
         cmocka_unit_test(calls_that_fail_are_made_again_ever_later),
         cmocka_unit_test(points_change_by_the_plan_alone),
         cmocka_unit_test(the_cap_is_kept_by_lowering_first),
+        cmocka_unit_test(what_is_not_known_is_no_room),
+        cmocka_unit_test(a_plan_that_no_journal_has_is_found),
         cmocka_unit_test(a_job_that_returns_may_draw_power),
         cmocka_unit_test(a_placement_of_a_job_that_is_gone_leaves_nothing),
         cmocka_unit_test(endless_reports_of_an_end_do_not_keep_gpus),

@@ -78,13 +78,12 @@ static struct world *world_of(uint64_t seed)
     settings.requeue_s = chance(&world, 0.5) ? 6 : 121;
     settings.state_s = chance(&world, 0.3) ? 5 : INFINITY;
     settings.forget_s = chance(&world, 0.3) ? 20 : 300;
-    settings.obey_s = chance(&world, 0.5) ? 25 : 5;
+    settings.obey_s = chance(&world, 0.5) ? 120 : 5;
     settings.other_gpus = chance(&world, 0.5);
     settings.after = watch_power;
     settings.context = &world;
     world.fake = fake_engine_new(&world.fleet, &settings);
     erg_reconcile_limits_init(&world.limits);
-    world.limits.pace_s = settings.obey_s;
     world.limits.attention_s = 100;
     if (chance(&world, 0.5))
         world.limits.silence_s = 60;
@@ -174,6 +173,15 @@ static void drop_intents(struct world *world, double share)
         }
 }
 
+/* What an earlier controller has written, and the most that the job may draw. */
+static void find_plan(struct world *world, size_t index)
+{
+    struct erg_managed_job *job = &world->jobs[index];
+    const struct fake_job *truth = fake_engine_job(world->fake, job->token);
+    erg_reconcile_found_plan(job, truth->plan, truth->plan_point, truth->plan_w,
+                             point_w[0] * world->fleet.gpus);
+}
+
 /* A controller that has lost its journal, and looks at what there is. */
 static void forget_records(struct world *world)
 {
@@ -182,24 +190,30 @@ static void forget_records(struct world *world)
         uint32_t id = job->id;
         erg_managed_job_release(job);
         erg_managed_job_init(job, id, token_of((int)i));
-        job->point = POINTS - 1;
         struct fake_job *truth = fake_engine_job(world->fake, job->token);
-        job->told_w = fmax(truth->plan_w, point_w[0] * world->fleet.gpus);
+        job->point = POINTS - 1;
+        find_plan(world, i);
         truth->unread = true;
         truth->stopped_run = -1; /* it may be signalled again, which does no harm */
     }
     world->fresh = true;
 }
 
+/* All stay where they are, at points for which there is room: they had at least the slowest. */
 static void adopt(struct world *world)
 {
+    double room_w = world->limits.cap_w - world->limits.idle_w;
+    for (size_t i = 0; i < world->count; i++)
+        room_w -= erg_placement_gpus(&world->jobs[i].actual) * point_w[POINTS - 1];
     for (size_t i = 0; i < world->count; i++) {
         struct erg_managed_job *job = &world->jobs[i];
         int gpus = erg_placement_gpus(&job->actual);
         erg_placement_assign(&job->intended, &job->actual);
-        job->intended_w = gpus * point_w[POINTS - 1];
-        if (gpus > 0)
-            job->told_w = gpus * point_w[0];
+        const int point = below(world, POINTS);
+        const double more_w = gpus * (point_w[point] - point_w[POINTS - 1]);
+        job->point = more_w <= room_w ? point : POINTS - 1;
+        job->intended_w = gpus * point_w[job->point];
+        room_w -= more_w <= room_w ? more_w : 0;
         if (is_over(job)) {
             job->intended.count = 0;
             job->intended_w = 0;
@@ -365,7 +379,8 @@ static void carry_out(struct world *world)
             if (chance(world, 0.02 * world->chaos))
                 answer = ERG_ENGINE_BROKEN;
             else
-                fake_engine_plan(world->fake, job->token, job->point, job->intended_w);
+                fake_engine_plan(world->fake, job->token, job->plan + 1, job->point,
+                                 job->intended_w);
         }
         if (answer == ERG_ENGINE_DONE)
             answer = erg_reconcile_act(&world->fake->engine, world->jobs, action, &err);
@@ -384,7 +399,8 @@ static void carry_out(struct world *world)
                 truth->stopped_run = truth->seen_run;
                 truth->stopped_s = world->fake->now_s;
             }
-            erg_reconcile_answer(job, action, ERG_ENGINE_LATER, &world->limits, world->fake->now_s);
+            find_plan(world, action->job);
+            erg_reconcile_doubt(job, action, &world->limits, world->fake->now_s);
             return;
         }
         erg_reconcile_answer(job, action, answer, &world->limits, world->fake->now_s);

@@ -127,6 +127,7 @@ static void write_report(struct fake_engine *fake, struct fake_job *job, enum er
         .load_s = state == ERG_JOB_LOADING ? NAN : job->trainer.load_s,
         .save_s = state == ERG_JOB_SAVED ? job->trainer.save_s : NAN,
         .mono_s = at_s,
+        .plan = job->follows,
     };
     job->written_s = at_s;
     job->report_run = job->runs;
@@ -300,12 +301,16 @@ static void step_trainer(struct fake_engine *fake, struct fake_job *job)
     if (job->kill_s <= now_s) {
         leave(fake, job, 137);
     } else if (job->obeys_at_s <= now_s) {
+        catch_up(fake, job);
         rebase(fake, job);
+        job->follows = job->plan;
         job->point = job->plan_point;
         job->watts = job->plan_w;
         job->obeys_at_s = INFINITY;
-        if (job->stage == FAKE_TRAINS)
+        if (job->stage == FAKE_TRAINS) {
             rebase(fake, job);
+            write_report(fake, job, ERG_JOB_TRAINING, job->base, now_s);
+        }
     } else if (job->stage == FAKE_TRAINS) {
         if (ends_s(job) <= now_s) {
             bool done = ends_s(job) >=
@@ -462,6 +467,7 @@ static void start_job(struct fake_engine *fake, struct fake_job *job)
     job->kill_s = job->obeys_at_s = INFINITY;
     job->runs++;
     job->started_s = fake->now_s;
+    job->follows = job->plan;
     job->point = job->plan_point < 0 ? 0 : job->plan_point;
     job->watts = job->plan_w;
     enter(fake, job, FAKE_BOOTS, job->trainer.boot_s);
@@ -1104,9 +1110,11 @@ bool fake_engine_report(struct fake_engine *fake, const char *token, struct erg_
     return job->report_run >= 0;
 }
 
-void fake_engine_plan(struct fake_engine *fake, const char *token, int point, double watts)
+void fake_engine_plan(struct fake_engine *fake, const char *token, long number, int point,
+                      double watts)
 {
     struct fake_job *job = fake_engine_job(fake, token);
+    job->plan = number;
     job->plan_point = point;
     job->plan_w = watts;
     if (job->stage != FAKE_NO_TRAINER)

@@ -28,7 +28,8 @@ struct fake_settings {
     double wake_s, sleep_s;             /* of a node */
     double forget_s;                    /* a job that is over is forgotten then */
     double state_s;                     /* a crash forgets at most that; INFINITY: never crashes */
-    double obey_s;                      /* a changed plan is obeyed at the latest then, uniform */
+    double obey_s;                      /* a changed plan is obeyed at the latest then, uniform,
+                                         * and reported */
     double report_s;                    /* between reports while nothing changes */
     bool other_gpus;                    /* the highest free GPUs of a node, not those asked for */
     uint64_t seed;
@@ -103,9 +104,11 @@ struct fake_job {
     double best;       /* most iterations ever reported or saved */
     int exit;
 
-    int plan_point; /* of the plan file; -1: none */
+    long plan;      /* number of the plan file; 0: none */
+    int plan_point; /* -1: none */
     double plan_w;
-    int point; /* in force */
+    long follows; /* number of the plan in force */
+    int point;
     double watts;
     double obeys_at_s;
 
@@ -196,7 +199,8 @@ struct fake_job *fake_engine_job(struct fake_engine *fake, const char *token);
 bool fake_engine_report(struct fake_engine *fake, const char *token, struct erg_report *report,
                         bool *fresh);
 /* The plan file. */
-void fake_engine_plan(struct fake_engine *fake, const char *token, int point, double watts);
+void fake_engine_plan(struct fake_engine *fake, const char *token, long number, int point,
+                      double watts);
 /* Beyond idle power, of all managed jobs. */
 double fake_engine_watts(const struct fake_engine *fake);
 double fake_engine_iteration(const struct fake_engine *fake, const struct fake_job *job);

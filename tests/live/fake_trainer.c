@@ -44,6 +44,7 @@ static double done, checkpoint, begun_s, from, plan_iteration_s, power_w, joules
                                                                                   saved_s = NAN;
 static double reported_s;
 static long plan_stamp;
+static double plan_number = NAN;
 static volatile sig_atomic_t asked;
 
 static double now_s(void)
@@ -170,6 +171,8 @@ static void report(const char *state)
     add_number(line, sizeof line, "load_s", loaded_s);
     add_number(line, sizeof line, "save_s", saved_s);
     add_number(line, sizeof line, "mono_s", now_s());
+    if (plan_number > 0)
+        add_number(line, sizeof line, "plan", plan_number);
     strcat(line, "}\n");
     append(in_folder("reports.jsonl"), line);
 }
@@ -225,15 +228,16 @@ static void beat(void)
 /* ---- progress ---- */
 
 /* Where the plan is another one, iterations count from here on by its speed. */
-static void look_at_plan(void)
+static bool look_at_plan(void)
 {
     struct stat info;
     if (stat(in_folder("plan.json"), &info) != 0)
-        return;
+        return false;
     const long stamp = info.st_mtim.tv_sec * 1000000000L + info.st_mtim.tv_nsec;
     if (stamp == plan_stamp)
-        return;
+        return false;
     plan_stamp = stamp;
+    plan_number = number_in("plan.json", "number");
     const double planned_s = number_in("plan.json", "iteration_s");
     const double watts = number_in("plan.json", "power_w");
     plan_iteration_s = planned_s > 0 ? planned_s : plan_iteration_s;
@@ -243,6 +247,7 @@ static void look_at_plan(void)
     char what[32];
     snprintf(what, sizeof what, "plan:%.1f", power_w);
     log_step(what);
+    return true;
 }
 
 static void progress(void)
@@ -336,9 +341,8 @@ static void run(double start_s)
             from = done;
             begun_s = committed_s = now_s();
         }
-        if (now_s() - reported_s >= report_s)
+        if (look_at_plan() || now_s() - reported_s >= report_s)
             report("training");
-        look_at_plan();
         wait_s(1e-3 * TICK_MS);
     }
     save();

@@ -195,13 +195,16 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
     const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
     const struct erg_speed *speed = erg_scheduler_speed(scheduler, track->job, job->shape);
     const double slowdown = erg_speed_slowdown(speed, record->point, scheduler->throttle);
+    const double idle_w = fleet->types[shape->type].idle_power_w;
     const struct erg_live_plan plan = {
+        .number = record->plan + 1,
         .type = fleet->types[shape->type].name,
         .nodes = shape->nodes,
         .gpus_per_node = shape->gpus_per_node,
         .point = record->point,
         .slowdown = slowdown,
-        .power_w = erg_speed_power(speed, fleet->types[shape->type].idle_power_w, slowdown),
+        /* What is counted for the job, and nothing else. */
+        .power_w = idle_w + record->intended_w / erg_shape_gpus(shape),
         .iteration_s = speed->iteration_s * slowdown,
     };
     return erg_job_folder_plan(controller->setup.file->slurm.spool, record->token, track->uid,
@@ -310,6 +313,7 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
             .record = &controller->records[i],
             .attained_gpu_s = erg_scheduler_attained(controller->scheduler, track->job),
             .starts = track->starts,
+            .chosen_point = controller->scheduler->jobs[track->job].point,
         };
         if (erg_journal_put_job(controller->journal, &job, controller->node_names,
                                 controller->now_s, err) != 0)
@@ -339,8 +343,8 @@ static int doubt_open_actions(struct erg_controller *controller, struct erg_erro
         if (i == controller->count)
             continue;
         open[k].action.job = i;
-        erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
-                             &controller->limits, controller->now_s);
+        erg_reconcile_doubt(&controller->records[i], &open[k].action, &controller->limits,
+                            controller->now_s);
     }
     free(open);
     return result;

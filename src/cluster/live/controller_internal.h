@@ -21,6 +21,7 @@ struct erg_live_track {
     long trained;      /* the highest incarnation that was seen to train */
     int failed_starts; /* as the scheduler knows them */
     int starts;        /* that were seen */
+    int chosen_point;  /* of the policy, as the journal has it: a power cap may not allow it */
     double decided_s;  /* scheduler's time at which its present placement was; NAN: not by us */
     bool complained;   /* about its folder */
     uint64_t stamp;    /* of its folder, while its request cannot be used; */

@@ -86,11 +86,13 @@ static const struct erg_field line_items[] = {
     FIELD("load_s", ERG_FIELD_DOUBLE, LINE, report.load_s, .optional = true, .most = most_s),
     FIELD("save_s", ERG_FIELD_DOUBLE, LINE, report.save_s, .optional = true, .most = most_s),
     FIELD("mono_s", ERG_FIELD_DOUBLE, LINE, report.mono_s, .optional = true, .most = 1e12),
+    FIELD("plan", ERG_FIELD_LONG, LINE, report.plan, .optional = true, .most = 1e15),
 };
 TABLE(line_fields, LINE, line_items);
 
 #define PLAN struct erg_live_plan
 static const struct erg_field plan_items[] = {
+    FIELD("number", ERG_FIELD_LONG, PLAN, number, .optional = true, .most = 1e15),
     FIELD("type", ERG_FIELD_TEXT, PLAN, type, ),
     FIELD("nodes", ERG_FIELD_INT, PLAN, nodes, .least = 1, .most = MOST_GPUS),
     FIELD("gpus_per_node", ERG_FIELD_INT, PLAN, gpus_per_node, .least = 1, .most = MOST_GPUS),
@@ -188,17 +190,13 @@ static ssize_t read_at(int file, char *bytes, size_t capacity, off_t from)
     return (ssize_t)count;
 }
 
-/* The whole of a file that is there. */
-static int read_whole(char **text, size_t *length, size_t most, const char *name, const char *spool,
-                      const char *token, uid_t uid, struct erg_error *err)
+/* The whole of a user's file that is there, in the folder `in`. */
+static int read_file(char **text, size_t *length, size_t most, int in, const char *name,
+                     const char *spool, const char *token, uid_t uid, struct erg_error *err)
 {
     struct stat info;
     char why[96];
-    int file, in = open_folder(spool, token, uid, err);
-    if (in < 0)
-        return -1;
-    int found = open_file(&file, in, name, &info, uid, spool, token, err);
-    close(in);
+    int file, found = open_file(&file, in, name, &info, uid, spool, token, err);
     if (found == 0)
         fail_at(err, "reading", spool, token, name, strerror(ENOENT));
     if (found <= 0)
@@ -216,6 +214,17 @@ static int read_whole(char **text, size_t *length, size_t most, const char *name
     free(bytes);
     snprintf(why, sizeof why, "it has more than %zu bytes", most);
     return fail_at(err, "reading", spool, token, name, count < 0 ? strerror(failure) : why);
+}
+
+static int read_whole(char **text, size_t *length, size_t most, const char *name, const char *spool,
+                      const char *token, uid_t uid, struct erg_error *err)
+{
+    int in = open_folder(spool, token, uid, err);
+    if (in < 0)
+        return -1;
+    int result = read_file(text, length, most, in, name, spool, token, uid, err);
+    close(in);
+    return result;
 }
 
 /* ---- requests ---- */
@@ -497,11 +506,46 @@ int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
     return written ? 0 : fail_at(err, "writing", spool, token, name, strerror(failure));
 }
 
-int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
-                             struct erg_arena *arena, struct erg_error *err)
+static int parse_plan(struct erg_live_plan *plan, const char *name, const char *text, size_t length,
+                      struct erg_arena *arena, struct erg_error *err)
 {
     struct erg_json_place place;
     json_t *root;
+    if (erg_json_open(&place, &root, name, text, length, err) != 0)
+        return -1;
+    int result = erg_fields_read(&plan_fields, &place, plan, arena, err);
+    json_decref(root);
+    return result;
+}
+
+int erg_job_folder_find_plan(struct erg_live_plan *plan, const char *spool, const char *token,
+                             uid_t uid, struct erg_arena *arena, struct erg_error *err)
+{
+    struct stat info;
+    char *text;
+    size_t length;
+    *plan = (struct erg_live_plan){0};
+    int in = open_folder(spool, token, uid, err);
+    if (in < 0)
+        return -1;
+    bool none = fstatat(in, "plan.json", &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
+    int result = none ? 0
+                      : read_file(&text, &length, MOST_REQUEST_BYTES, in, "plan.json", spool, token,
+                                  geteuid(), err);
+    close(in);
+    if (none || result != 0)
+        return result;
+    struct erg_text name = {0};
+    erg_text_printf(&name, "%s/%s/plan.json", spool, token);
+    result = parse_plan(plan, name.data, text, length, arena, err) == 0 ? 1 : -1;
+    erg_text_release(&name);
+    free(text);
+    return result;
+}
+
+int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
+                             struct erg_arena *arena, struct erg_error *err)
+{
     size_t length;
     char *text, *path = erg_file_path(folder, "plan.json");
     *plan = (struct erg_live_plan){0};
@@ -509,11 +553,7 @@ int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
     if (result == 0)
         result = erg_file_read(path, MOST_REQUEST_BYTES, &text, &length, err);
     if (result == 0) {
-        result = erg_json_open(&place, &root, path, text, length, err);
-        if (result == 0) {
-            result = erg_fields_read(&plan_fields, &place, plan, arena, err);
-            json_decref(root);
-        }
+        result = parse_plan(plan, path, text, length, arena, err);
         free(text);
     }
     free(path);

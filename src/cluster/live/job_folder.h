@@ -90,6 +90,7 @@ struct erg_report {
     double checkpoint;     /* the last one's iteration */
     double load_s, save_s; /* how long loading and the last saving took */
     double mono_s;         /* of the trainer's own clock: only for differences */
+    long plan;             /* number of the plan that all its GPUs follow; 0: it does not say */
 };
 
 /* What has been read of a folder's reports so far; empty at first. */
@@ -118,6 +119,7 @@ const char *erg_report_state_name(enum erg_job_state state);
 
 /* What the controller leaves. */
 struct erg_live_plan {
+    long number; /* from 1; each that is written has a higher one. 0: it has none */
     const char *type;
     int nodes, gpus_per_node;
     int point;          /* 0: the fastest */
@@ -131,7 +133,12 @@ struct erg_live_plan {
 int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
                         const struct erg_live_plan *plan, struct erg_error *err);
 
-/* What the controller has left in one's own folder; `type` NULL where there is nothing yet. */
+/* What a controller has left: 1, and 0 where there is no plan. A file that is not of this process's
+ * user is none of a controller's, and an error. */
+int erg_job_folder_find_plan(struct erg_live_plan *plan, const char *spool, const char *token,
+                             uid_t uid, struct erg_arena *arena, struct erg_error *err);
+
+/* The same of one's own folder; `type` NULL where there is nothing yet. */
 int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
                              struct erg_arena *arena, struct erg_error *err);
 

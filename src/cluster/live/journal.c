@@ -150,7 +150,8 @@ struct kept_job {
     const struct kept_slice *intended, *asked;
     size_t intended_count, asked_count;
     int point, told_point;
-    double intended_w, told_w;
+    double intended_w, told_w, before_w;
+    long plan;
     long incarnation, incarnation_before;
     double checkpoint, longest_save_s;
     double released_s, stopped_s, killed_s, not_before_s;
@@ -160,7 +161,7 @@ struct kept_job {
     bool given_up, needs_attention;
     const char *reason;
     double attained_gpu_s;
-    int starts;
+    int starts, chosen_point;
     double kept_unix_s; /* when it was written */
 };
 
@@ -188,6 +189,8 @@ static const struct erg_field job_fields[] = {
     WHOLE(told_point, ERG_FIELD_INT),
     NUMBER(intended_w),
     NUMBER(told_w),
+    NUMBER(before_w),
+    FIELD(plan, ERG_FIELD_LONG, .optional = true, .most = 1e15),
     WHOLE(incarnation, ERG_FIELD_LONG),
     WHOLE(incarnation_before, ERG_FIELD_LONG),
     NUMBER(checkpoint),
@@ -206,6 +209,7 @@ static const struct erg_field job_fields[] = {
     FIELD(reason, ERG_FIELD_TEXT, .optional = true),
     NUMBER(attained_gpu_s),
     WHOLE(starts, ERG_FIELD_INT),
+    FIELD(chosen_point, ERG_FIELD_INT, .optional = true, .least = -1, .most = 1e9),
     NUMBER(kept_unix_s),
 };
 static const struct erg_fields jobs = {sizeof(struct kept_job),
@@ -252,9 +256,9 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
         .point = record->point,
         .told_point = record->told_point,
         .intended_w = record->intended_w,
-        /* One that was told to draw less may not obey yet: it is told again. */
-        .told_w =
-            now_s < record->settles_s ? fmax(record->told_w, record->before_w) : record->told_w,
+        .told_w = record->told_w,
+        .before_w = record->before_w,
+        .plan = record->plan,
         .incarnation = record->incarnation,
         .incarnation_before = record->incarnation_before,
         .checkpoint = record->checkpoint,
@@ -273,6 +277,7 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
         .reason = record->reason,
         .attained_gpu_s = job->attained_gpu_s,
         .starts = job->starts,
+        .chosen_point = job->chosen_point,
         .kept_unix_s = erg_unix_s(),
     };
     keep_placement(&kept.intended, &kept.intended_count, &record->intended, node_names, &arena);
@@ -304,6 +309,8 @@ static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
     record->told_point = kept->told_point;
     record->intended_w = isnan(kept->intended_w) ? 0 : kept->intended_w;
     record->told_w = isnan(kept->told_w) ? 0 : kept->told_w;
+    record->before_w = isnan(kept->before_w) ? ERG_UNKNOWN_W : kept->before_w;
+    record->plan = kept->plan;
     record->incarnation_before = kept->incarnation_before;
     record->checkpoint = isnan(kept->checkpoint) ? 0 : kept->checkpoint;
     record->longest_save_s = isnan(kept->longest_save_s) ? 0 : kept->longest_save_s;
@@ -323,6 +330,7 @@ static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
     snprintf(record->reason, sizeof record->reason, "%s", kept->reason ? kept->reason : "");
     job->attained_gpu_s = isnan(kept->attained_gpu_s) ? 0 : kept->attained_gpu_s;
     job->starts = kept->starts;
+    job->chosen_point = kept->chosen_point;
 }
 
 int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job, bool *found,

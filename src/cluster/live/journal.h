@@ -28,6 +28,7 @@ struct erg_journal_job {
     struct erg_managed_job *record; /* times are the engine's, `now_s` now */
     double attained_gpu_s;
     int starts;
+    int chosen_point; /* of the policy, where the record's is what a power cap allows */
 };
 
 /* Changes between the two are on the disk together, and cost one wait for it. */

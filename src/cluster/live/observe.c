@@ -126,7 +126,55 @@ static void leave_alone(struct erg_controller *controller, size_t i, const char 
     track->left_why = erg_xstrdup(why);
 }
 
-static int meet(struct erg_controller *controller, size_t i, struct erg_error *err)
+/* The most that a job may draw on its GPUs, beyond idle power. */
+static double most_w(const struct erg_controller *controller, size_t i,
+                     const struct erg_placement *placement)
+{
+    const struct erg_scheduler *scheduler = controller->scheduler;
+    double each_w = 0;
+    for (int shape = 0; shape < scheduler->speeds->shapes_count; shape++) {
+        const struct erg_speed *speed =
+            erg_scheduler_speed(scheduler, controller->tracks[i].job, shape);
+        const int type = scheduler->speeds->shapes[shape].type;
+        bool has = false;
+        for (int s = 0; s < placement->count; s++)
+            has |= scheduler->occupancy->type_of[placement->slices[s].node] == type;
+        if (has && erg_speed_feasible(speed))
+            each_w =
+                fmax(each_w, speed->points[0].power_w - scheduler->fleet->types[type].idle_power_w);
+    }
+    return placement->count == 0 ? 0
+           : each_w > 0          ? each_w * erg_placement_gpus(placement)
+                                 : ERG_UNKNOWN_W;
+}
+
+/* What a controller before this one has written, which its journal may not have any more. */
+static void find_plan(struct erg_controller *controller, size_t i, const struct erg_live_job *job)
+{
+    struct erg_managed_job *record = &controller->records[i];
+    const struct erg_fleet *fleet = controller->scheduler->fleet;
+    struct erg_arena arena = {0};
+    struct erg_live_plan plan;
+    struct erg_error why;
+    const int found =
+        erg_job_folder_find_plan(&plan, controller->setup.file->slurm.spool, record->token,
+                                 controller->tracks[i].uid, &arena, &why);
+    const int type = found > 0 ? erg_fleet_type(fleet, plan.type) : -1;
+    const bool known = type >= 0 && plan.number > 0 && !isnan(plan.power_w);
+    /* A job that waits and was never told anything cannot draw anything. */
+    const bool fresh = found == 0 && record->plan == 0 && job->state == ERG_LIVE_HELD;
+    const double may_w =
+        known || job->placement.count > 0 ? most_w(controller, i, &job->placement) : ERG_UNKNOWN_W;
+    const double allows_w = known ? plan.nodes * plan.gpus_per_node *
+                                        fmax(0, plan.power_w - fleet->types[type].idle_power_w)
+                                  : 0;
+    if (!fresh)
+        erg_reconcile_found_plan(record, known ? plan.number : 0, plan.point, allows_w, may_w);
+    erg_arena_release(&arena);
+}
+
+static int meet(struct erg_controller *controller, size_t i, const struct erg_live_job *job,
+                struct erg_error *err)
 {
     struct erg_managed_job *record = &controller->records[i];
     struct erg_live_track *track = &controller->tracks[i];
@@ -149,9 +197,11 @@ static int meet(struct erg_controller *controller, size_t i, struct erg_error *e
     if (found && !known) {
         erg_scheduler_recall(controller->scheduler, track->job, kept.attained_gpu_s, kept.starts);
         track->starts = kept.starts;
+        track->chosen_point = kept.chosen_point;
         track->failed_starts = record->failed_starts;
     }
     erg_controller_recall_speeds(controller, track->job);
+    find_plan(controller, i, job);
     track->dirty = true;
     if (!controller->journal || found)
         return 0;
@@ -161,7 +211,8 @@ static int meet(struct erg_controller *controller, size_t i, struct erg_error *e
 
 /* A job that was left alone, once its folder has changed; and now and then in any case, since a
  * file system may have been away. */
-static int meet_once_more(struct erg_controller *controller, size_t i, struct erg_error *err)
+static int meet_once_more(struct erg_controller *controller, size_t i,
+                          const struct erg_live_job *job, struct erg_error *err)
 {
     struct erg_managed_job *record = &controller->records[i], before = *record;
     struct erg_live_track *track = &controller->tracks[i];
@@ -172,7 +223,7 @@ static int meet_once_more(struct erg_controller *controller, size_t i, struct er
     erg_managed_job_init(record, before.id, before.token);
     erg_managed_job_release(&before);
     erg_arena_release(&track->strings);
-    if (meet(controller, i, err) != 0)
+    if (meet(controller, i, job, err) != 0)
         return -1;
     if (!record->left_alone)
         erg_controller_note(controller, "job %u can be used now", record->id);
@@ -204,13 +255,13 @@ static int meet_new(struct erg_controller *controller, struct erg_error *err)
         if (!is_managed(job))
             continue;
         if (i == controller->count) {
-            if (!over && meet(controller, add_record(controller, job), err) != 0)
+            if (!over && meet(controller, add_record(controller, job), job, err) != 0)
                 return -1;
         } else if (controller->records[i].left_alone) {
             /* It may be another job of that token, whose folder it is. */
             controller->records[i].id = job->id;
             name_user(&controller->tracks[i], job);
-            if (!over && meet_once_more(controller, i, err) != 0)
+            if (!over && meet_once_more(controller, i, job, err) != 0)
                 return -1;
         } else if (controller->records[i].id != job->id && !over) {
             const enum erg_live_phase phase = controller->records[i].phase;
@@ -333,11 +384,10 @@ static void adopt(struct erg_controller *controller, size_t i)
         erg_placement_assign(&record->intended, has);
     const struct erg_placement *at = &record->intended;
     if (!leaves && at->count > 0 && can_have(controller, track->job, at) &&
-        (erg_scheduler_adopt(scheduler, track->job, at, record->point) ||
+        (erg_scheduler_adopt(scheduler, track->job, at, track->chosen_point) ||
          erg_scheduler_adopt(scheduler, track->job, at, 0))) {
-        record->point = scheduler->jobs[track->job].point;
-        if (record->told_point < 0) /* nobody knows what its plan file says */
-            record->told_w = fmax(record->told_w, erg_controller_watts(scheduler, track->job, 0));
+        record->point = erg_scheduler_point(scheduler, track->job);
+        record->intended_w = erg_controller_watts(scheduler, track->job, record->point);
         const struct erg_report *last = &track->reader.last;
         track->trained = last->state == ERG_JOB_TRAINING ? last->incarnation : 0;
         return;
@@ -524,7 +574,8 @@ static void tell_nodes(struct erg_controller *controller)
     }
 }
 
-/* GPUs of jobs that are not managed, or managed by nobody that is known. */
+/* GPUs of jobs that are not managed, or managed by nobody that is known: they may draw what they
+ * can. */
 static void tell_foreign(struct erg_controller *controller)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
@@ -540,8 +591,14 @@ static void tell_foreign(struct erg_controller *controller)
         for (int s = 0; !ours && s < job->placement.count; s++)
             foreign[job->placement.slices[s].node] |= job->placement.slices[s].gpus;
     }
-    for (int node = 0; node < nodes; node++)
+    controller->limits.idle_w = erg_fleet_idle_power(controller->scheduler->fleet);
+    for (int node = 0; node < nodes; node++) {
+        const struct erg_gpu_type *type =
+            &controller->scheduler->fleet->types[controller->scheduler->occupancy->type_of[node]];
+        controller->limits.idle_w += __builtin_popcountll(foreign[node]) *
+                                     fmax(0, type->points[0].power_w - type->idle_power_w);
         erg_scheduler_set_foreign(controller->scheduler, node, foreign[node]);
+    }
     free(foreign);
 }
 

@@ -59,17 +59,17 @@ static void count_free(struct pass *pass, size_t count, const struct erg_fleet *
             take(pass->free, &pass->jobs[i].asked, 1);
 }
 
-/* Watts that a job that runs may draw by its plan file. */
-static double allowed_w(const struct erg_managed_job *job, double now_s)
+/* Watts that a job that runs may draw by its plans. */
+static double allowed_w(const struct erg_managed_job *job)
 {
-    return now_s < job->settles_s ? fmax(job->told_w, job->before_w) : job->told_w;
+    return fmax(job->told_w, job->before_w);
 }
 
-static double draw_w(const struct erg_managed_job *job, double now_s)
+static double draw_w(const struct erg_managed_job *job)
 {
     switch (job->phase) {
     case ERG_PHASE_WAITING:
-        return job->unsure || !job->held_by_administrator ? allowed_w(job, now_s) : 0;
+        return job->unsure || !job->held_by_administrator ? allowed_w(job) : 0;
     case ERG_PHASE_NEW:
     case ERG_PHASE_ENDED:
     case ERG_PHASE_FAILED:
@@ -84,7 +84,7 @@ static double draw_w(const struct erg_managed_job *job, double now_s)
     case ERG_PHASE_UNKNOWN:
         break;
     }
-    return allowed_w(job, now_s);
+    return allowed_w(job);
 }
 
 static void push(struct pass *pass, enum step step, enum erg_action_verb verb, size_t job,
@@ -102,15 +102,21 @@ static bool should_run(const struct erg_managed_job *job)
     return job->intended.count > 0 && !job->given_up;
 }
 
+/* Watts that are the same: files have them with a rounding error. */
+static const double same_w = 1e-6;
+
 static void pace(struct pass *pass, size_t index)
 {
     struct erg_managed_job *job = &pass->jobs[index];
-    if (job->told_point == job->point && job->told_w == job->intended_w)
+    const double above_w = job->intended_w - job->told_w;
+    if (job->told_point == job->point && fabs(above_w) <= same_w)
         return;
-    double more_w = job->intended_w - allowed_w(job, pass->now_s);
-    if (job->intended_w <= job->told_w) {
+    /* Where jobs together may draw more than the cap, since too little is known of them, one that
+     * may have less than it is to get waits, too, though it may have more as well. */
+    double more_w = job->intended_w - allowed_w(job);
+    if (above_w <= same_w) {
         push(pass, LOWER, ERG_ACTION_PACE, index, "another operating point");
-    } else if (more_w <= pass->budget_w || more_w <= 0) {
+    } else if (more_w <= pass->budget_w) {
         pass->budget_w -= fmax(more_w, 0);
         push(pass, RAISE, ERG_ACTION_PACE, index, "another operating point");
     }
@@ -193,7 +199,7 @@ static const char *obstacle(struct pass *pass, size_t index)
         if (erg_reconcile_avoids(job, intended->slices[i].node, pass->now_s))
             return "it failed on that node";
     }
-    if (job->intended_w - draw_w(job, pass->now_s) > fmax(pass->budget_w, 0))
+    if (job->intended_w - draw_w(job) > pass->budget_w)
         return "the power cap leaves no room yet";
     bool asleep = false, taken = false;
     for (int i = 0; i < intended->count; i++) {
@@ -219,7 +225,7 @@ static void reconcile_waiting(struct pass *pass, size_t index)
         job->waits_for = obstacle(pass, index);
         if (!job->waits_for) {
             take(pass->free, &job->intended, 1);
-            pass->budget_w -= fmax(job->intended_w - draw_w(job, pass->now_s), 0);
+            pass->budget_w -= fmax(job->intended_w - draw_w(job), 0);
             push(pass, PLACE, ERG_ACTION_PLACE, index, "its GPUs are free");
             return;
         }
@@ -298,7 +304,7 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
     count_free(&pass, count, fleet);
     pass.budget_w = limits->cap_w - limits->idle_w;
     for (size_t i = 0; i < count; i++)
-        pass.budget_w -= draw_w(&jobs[i], now_s);
+        pass.budget_w -= draw_w(&jobs[i]);
     for (size_t i = 0; i < count; i++) {
         jobs[i].waits_for = NULL;
         if (jobs[i].left_alone)
@@ -344,16 +350,17 @@ enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
     return ERG_ENGINE_DONE;
 }
 
-/* The plan file says what is intended, or it may. */
-static void tell(struct erg_managed_job *job, bool surely, double obeys_s, double now_s)
+/* The plan file says what is intended, or it may; `alone`: nothing runs that has read another. */
+static void tell(struct erg_managed_job *job, bool surely, bool alone)
 {
+    job->plan++;
     if (!surely) {
+        job->before_w = fmax(allowed_w(job), job->intended_w);
+        job->told_w = fmin(job->told_w, job->intended_w);
         job->told_point = -1;
-        job->told_w = fmax(job->told_w, job->intended_w);
         return;
     }
-    job->before_w = allowed_w(job, now_s);
-    job->settles_s = now_s + obeys_s;
+    job->before_w = alone ? 0 : allowed_w(job);
     job->told_w = job->intended_w;
     job->told_point = job->point;
 }
@@ -363,7 +370,7 @@ static void answer_place(struct erg_managed_job *job, enum erg_engine_answer ans
 {
     bool written = answer != ERG_ENGINE_BROKEN;
     job->holds = job->holds && answer == ERG_ENGINE_BROKEN;
-    tell(job, written, job->unsure ? limits->pace_s : 0, now_s);
+    tell(job, written, job->held_by_administrator && !job->unsure);
     if (answer == ERG_ENGINE_REFUSED)
         erg_managed_job_failed_start(job, "the resource manager refused the placement", 0, limits,
                                      now_s);
@@ -397,7 +404,7 @@ void erg_reconcile_answer(struct erg_managed_job *job, const struct erg_action *
     case ERG_ACTION_WAKE:
         return;
     case ERG_ACTION_PACE:
-        tell(job, answer == ERG_ENGINE_DONE, limits->pace_s, now_s);
+        tell(job, answer == ERG_ENGINE_DONE, false);
         return;
     case ERG_ACTION_STOP:
         if (may_be_done)
@@ -422,4 +429,15 @@ void erg_reconcile_answer(struct erg_managed_job *job, const struct erg_action *
         job->retry_s = now_s + fmin(30, (double)(1 << (job->tries < 5 ? job->tries : 5)));
         job->tries++;
     }
+}
+
+void erg_reconcile_doubt(struct erg_managed_job *job, const struct erg_action *action,
+                         const struct erg_reconcile_limits *limits, double now_s)
+{
+    const struct erg_managed_job found = *job;
+    erg_reconcile_answer(job, action, ERG_ENGINE_LATER, limits, now_s);
+    job->plan = found.plan;
+    job->told_point = found.told_point;
+    job->told_w = found.told_w;
+    job->before_w = found.before_w;
 }

@@ -22,8 +22,9 @@
  * answer may have had its effect, or have it yet.
  *
  * Power. The sum of what jobs may draw, those that stop or start among them, never exceeds the
- * cap because of an action: what a job is allowed counts from the moment at which it is told, what
- * it was allowed before until it has had pace_s to obey. Watts are beyond idle power.
+ * cap because of an action: what a plan allows counts from the moment at which it is written, what
+ * plans before it allowed until the job reports that it follows the new one, or has left. Time
+ * alone frees nothing. Watts are beyond idle power.
  */
 #ifndef ERG_CLUSTER_LIVE_RECONCILE_H
 #define ERG_CLUSTER_LIVE_RECONCILE_H
@@ -74,12 +75,12 @@ struct erg_managed_job {
     double intended_w;             /* of all its GPUs at that point, beyond their idle power */
     long order;                    /* of placements: lower ones first, equal ones as given */
 
-    /* What the job's plan file says, as far as is known. A controller that finds a job that has
-     * GPUs already sets the watts to the most that it may draw. */
-    int told_point;   /* -1: not known, so it is told anew */
-    double told_w;    /* what it may draw whenever it runs */
-    double before_w;  /* before it was told so, until: */
-    double settles_s; /* by then it obeys */
+    /* What the job's plan file says, as far as is known. A controller that finds a file of which it
+     * does not know sets them (erg_reconcile_found_plan()). */
+    long plan;       /* its number: of the plan that was written last, or may have been; 0: none */
+    int told_point;  /* -1: not known, so it is told anew */
+    double told_w;   /* what the plan allows; where it is not known, the least that it may allow */
+    double before_w; /* the most that plans before it allow, until the job follows it; 0: it does */
 
     /* Of the last snapshot. */
     enum erg_live_phase phase;
@@ -145,13 +146,23 @@ struct erg_reconcile_limits {
     double retry_s;          /* of a failed job: this x 2^n */
     double avoid_s;          /* a node on which the job failed */
     double attention_s;      /* after three placements without a start, until the next one */
-    double pace_s;           /* a trainer obeys a changed plan */
     double cap_w;            /* INFINITY: none */
-    double idle_w;           /* of everything under the cap, while nothing runs */
+    double idle_w;           /* of everything under the cap, while nothing of ours runs */
 };
 
-/* 30 + 30, 60, 300, 600, 30, 120, 600 and 30 s, no cap. */
+/* 30 + 30, 60, 300, 600, 30, 120 and 600 s, no cap. */
 void erg_reconcile_limits_init(struct erg_reconcile_limits *limits);
+
+/* Watts of a job of which nothing is known: more than any cap. */
+#define ERG_UNKNOWN_W 1e9
+
+/*
+ * The plan file of a job whose record is not of the same plan: it is new, or from a journal whose
+ * controller died before it could keep what it wrote. `number` 0: there is no plan, or none that
+ * can be read. `most_w`: what the job may draw by plans that nobody knows of.
+ */
+void erg_reconcile_found_plan(struct erg_managed_job *job, long number, int point, double allows_w,
+                              double most_w);
 
 /* A fresh report of the job's, of the highest incarnation. Reports are read after the snapshot
  * before it is seen. */
@@ -204,13 +215,15 @@ enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
                                          const struct erg_managed_job *jobs,
                                          const struct erg_action *action, struct erg_error *err);
 
-/*
- * What became of an action, for `job`, or of none that is known: an action of a controller that
- * died in the middle is answered with ERG_ENGINE_LATER. A plan file that could not be written is
- * ERG_ENGINE_BROKEN, and its placement is not carried out.
- */
+/* What became of an action, for `job`. A plan file that could not be written is ERG_ENGINE_BROKEN,
+ * and its placement is not carried out. */
 void erg_reconcile_answer(struct erg_managed_job *job, const struct erg_action *action,
                           enum erg_engine_answer answer, const struct erg_reconcile_limits *limits,
                           double now_s);
+
+/* Nothing is known of what became of an action: its controller died in the middle. What that left
+ * as a plan file has been found (erg_reconcile_found_plan()). */
+void erg_reconcile_doubt(struct erg_managed_job *job, const struct erg_action *action,
+                         const struct erg_reconcile_limits *limits, double now_s);
 
 #endif

@@ -32,7 +32,6 @@ void erg_managed_job_init(struct erg_managed_job *job, uint32_t id, const char *
     *job = (struct erg_managed_job){
         .id = id,
         .told_point = -1,
-        .settles_s = -INFINITY,
         .phase = ERG_PHASE_NEW,
         .since_s = NAN,
         .exit_status = -1,
@@ -74,7 +73,6 @@ void erg_reconcile_limits_init(struct erg_reconcile_limits *limits)
         .retry_s = 30,
         .avoid_s = 120,
         .attention_s = 600,
-        .pace_s = 30,
         .cap_w = INFINITY,
     };
 }
@@ -131,9 +129,24 @@ static void count_failure(struct erg_managed_job *job, const struct erg_reconcil
                  ", at last with exit status %d", job->exit_status);
 }
 
+void erg_reconcile_found_plan(struct erg_managed_job *job, long number, int point, double allows_w,
+                              double most_w)
+{
+    if (number > 0 && number == job->plan && job->told_point >= 0)
+        return;
+    job->before_w = fmax(fmax(job->told_w, job->before_w), most_w);
+    job->told_w = number > 0 ? allows_w : 0;
+    job->told_point = number > 0 && number >= job->plan ? point : -1;
+    if (number > job->plan)
+        job->plan = number;
+}
+
 void erg_reconcile_report(struct erg_managed_job *job, const struct erg_report *report,
                           double now_s)
 {
+    /* No two plans have one number: whichever incarnation says so, those after it do, too. */
+    if (job->told_point >= 0 && job->plan > 0 && report->plan == job->plan)
+        job->before_w = 0;
     if (report->incarnation < job->incarnation)
         return;
     job->incarnation = report->incarnation;
