@@ -270,6 +270,8 @@ static void a_faulty_node_holds_all_up(void **state)
     study.point.fault_clock_share = 0.25;
     struct erg_study_result faulty = study_run(&study);
     assert_true(faulty.metrics.time_s > 3 * whole.metrics.time_s);
+    for (size_t i = 16; i < 24; i++) /* of the clock that it had, not of one that its cool die could */
+        assert_near(faulty.gpu[i].busy_clock_mhz, 0.25 * whole.gpu[i].busy_clock_mhz, 5);
     assert_true(faulty.metrics.power_w.mean < 0.5 * whole.metrics.power_w.mean);
     study_close(&study);
 }

@@ -10,6 +10,8 @@
 #include "layout/energy/layout_energy.h"
 #include "thermal/thermal.h"
 
+#include <math.h>
+
 /* What a GPU does for one microbatch of a chunk in one direction. */
 struct emulated_pass {
     double own_s;              /* at its own clock, without waiting for its group */
@@ -35,7 +37,7 @@ struct emulated_rank {
     long node, local;
     long tensor, context, data, stage;
     double request_mhz; /* what is asked for */
-    double clock_share; /* of what it would get: a fault; 1: none */
+    double fault_mhz;   /* the clock that a fault leaves; 0: none */
     double heat_mhz;    /* the clock that heat leaves; INFINITY: it does not act */
     double free_mhz;    /* the highest of a pass when heat last did not act */
     double busy_c;      /* of the die, mean while it works */
@@ -140,6 +142,12 @@ int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct er
  * that (`ripple_k` not NULL); the mean while it works. */
 double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_rank *gpu,
                             double *ripple_k);
+
+/* The clock of a GPU that waits: the one that is asked for, or that heat leaves; the cap is far. */
+static inline double erg_emulation_waiting_mhz(const struct emulated_rank *gpu)
+{
+    return gpu->fault_mhz > 0 ? gpu->fault_mhz : fmin(gpu->request_mhz, gpu->heat_mhz);
+}
 
 static inline const struct emulated_lane *erg_emulation_lane(const struct emulation *emulation,
                                                              const struct emulated_rank *gpu)

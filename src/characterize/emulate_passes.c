@@ -23,9 +23,8 @@ static void costs_at(const struct emulation *emulation, const struct emulated_ra
     request.gpu = hot;
     erg_layout_work_recap(&work, &request);
     erg_layout_costs_at(costs, &request, &work, clock_mhz);
-    if (gpu->clock_share < 1) /* a fault takes its share of the clock that it would have */
-        erg_layout_costs_at(costs, &request, &work,
-                            gpu->clock_share * costs->passes[ERG_PASS_FORWARD].clock_mhz);
+    if (gpu->fault_mhz > 0)
+        erg_layout_costs_at(costs, &request, &work, gpu->fault_mhz);
 }
 
 static double wanted_mhz(const struct emulated_rank *gpu)
@@ -44,7 +43,7 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     const double granted = cost->clock_mhz;
     pass->part_s[kind] += time_s;
     pass->clock_mhz += time_s * granted; /* to be divided */
-    if (gpu->clock_share < 1)
+    if (gpu->fault_mhz > 0)
         ; /* neither sets it */
     else if (granted < wanted_mhz(gpu) - slack)
         pass->cap_s += time_s;

@@ -233,7 +233,6 @@ static void fill_gpus(struct emulation *emulation)
         gpu->node = emulation->places[rank] / emulation->node_gpus;
         gpu->local = emulation->places[rank] % emulation->node_gpus;
         gpu->request_mhz = point->clock_mhz > 0 ? fmin(point->clock_mhz, highest) : highest;
-        gpu->clock_share = gpu->node == point->fault_node ? point->fault_clock_share : 1;
         gpu->heat_mhz = INFINITY;
         gpu->mean_c = gpu->busy_c = emulation->gpu.reference_c;
         gpu->passes =
