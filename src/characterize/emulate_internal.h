@@ -23,6 +23,7 @@ struct emulated_pass {
     double clock_mhz;          /* mean over these */
     double cap_s, heat_s;      /* of own_s, below the request because of it */
     double head_s, exposed_s;  /* of own_s: the head; communication that nothing hides */
+    double embedding_s, embedding_j; /* of own_s and energy_j, in the first chunk of all */
 };
 
 /* What a GPU's time is, beside passes. */
@@ -63,6 +64,15 @@ struct emulated_lane {
     size_t count, capacity;
 };
 
+/* The embedding of a microbatch in one direction: rows of the table, and the exchange of the tensor
+ * group, beside which nothing runs. */
+struct emulated_embedding {
+    double bytes, memory_s; /* at a clock at which the HBM sets the pace */
+    double wire_bytes, exchange_s;
+    enum erg_comm_kind exchange; /* ERG_COMM_NONE: there is none */
+    int kernels;
+};
+
 struct emulation {
     const struct erg_study_point *point;
     struct erg_arena *arena;
@@ -77,6 +87,7 @@ struct emulation {
     struct erg_layout_energy_request request;
     struct erg_time_parts parts;
     struct erg_layout_work work;
+    struct emulated_embedding embedding[2]; /* forward, backward */
     long gpus, node_gpus, nodes;
     long ranks;                   /* of a stage */
     long coupled;                 /* data ranks that exchange in every layer */
@@ -113,6 +124,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
                        struct erg_study_result *result, bool *fits, struct erg_arena *arena,
                        struct erg_error *err);
 void erg_emulation_release(struct emulation *emulation);
+
+void erg_emulation_find_embedding(struct emulation *emulation);
 
 /* What every GPU does in its passes at its temperature. */
 void erg_emulation_run_passes(struct emulation *emulation);

@@ -69,7 +69,8 @@ int erg_emulate_point(void *context, const struct erg_study_point *point,
         const double until_s = point->measuring->transient_s;
         status = begin_fault(&emulation, err);
         if (status == 0)
-            status = until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err) : settle(&emulation, err);
+            status = until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err)
+                                 : settle(&emulation, err);
         if (status == 0)
             erg_emulation_fill_result(&emulation, result);
         if (status == 0 && folder)

@@ -312,6 +312,7 @@ static void prepare_work(struct emulation *emulation)
     erg_time_parts_of(&emulation->parts, &emulation->request.time, layout, emulation->gpus);
     erg_layout_work_of(&emulation->work, &emulation->request, &emulation->parts, layout,
                        emulation->gpus);
+    erg_emulation_find_embedding(emulation);
     if (point->power_w > 0) /* the regulator keeps a little less than the limit */
         emulation->gpu.power_cap_w *= point->power_w / emulation->gpu.board_power_w;
 }
