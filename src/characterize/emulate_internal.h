@@ -10,6 +10,8 @@
 #include "layout/energy/layout_energy.h"
 #include "thermal/thermal.h"
 
+#include <math.h>
+
 /* What a GPU does for one microbatch of a chunk in one direction. */
 struct emulated_pass {
     double own_s;              /* at its own clock, without waiting for its group */
@@ -21,6 +23,7 @@ struct emulated_pass {
     double clock_mhz;          /* mean over these */
     double cap_s, heat_s;      /* of own_s, below the request because of it */
     double head_s, exposed_s;  /* of own_s: the head; communication that nothing hides */
+    double embedding_s, embedding_j; /* of own_s and energy_j, in the first chunk of all */
 };
 
 /* What a GPU's time is, beside passes. */
@@ -35,7 +38,7 @@ struct emulated_rank {
     long node, local;
     long tensor, context, data, stage;
     double request_mhz; /* what is asked for */
-    double clock_share; /* of what it would get: a fault; 1: none */
+    double fault_mhz;   /* the clock that a fault leaves; 0: none */
     double heat_mhz;    /* the clock that heat leaves; INFINITY: it does not act */
     double free_mhz;    /* the highest of a pass when heat last did not act */
     double busy_c;      /* of the die, mean while it works */
@@ -61,6 +64,15 @@ struct emulated_lane {
     size_t count, capacity;
 };
 
+/* The embedding of a microbatch in one direction: rows of the table, and the exchange of the tensor
+ * group, beside which nothing runs. */
+struct emulated_embedding {
+    double bytes, memory_s; /* at a clock at which the HBM sets the pace */
+    double wire_bytes, exchange_s;
+    enum erg_comm_kind exchange; /* ERG_COMM_NONE: there is none */
+    int kernels;
+};
+
 struct emulation {
     const struct erg_study_point *point;
     struct erg_arena *arena;
@@ -75,6 +87,7 @@ struct emulation {
     struct erg_layout_energy_request request;
     struct erg_time_parts parts;
     struct erg_layout_work work;
+    struct emulated_embedding embedding[2]; /* forward, backward */
     long gpus, node_gpus, nodes;
     long ranks;                   /* of a stage */
     long coupled;                 /* data ranks that exchange in every layer */
@@ -112,6 +125,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
                        struct erg_error *err);
 void erg_emulation_release(struct emulation *emulation);
 
+void erg_emulation_find_embedding(struct emulation *emulation);
+
 /* What every GPU does in its passes at its temperature. */
 void erg_emulation_run_passes(struct emulation *emulation);
 /* W and J of a pass of one GPU at a clock and temperature, for the limit of heat. */
@@ -140,6 +155,12 @@ int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct er
  * that (`ripple_k` not NULL); the mean while it works. */
 double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_rank *gpu,
                             double *ripple_k);
+
+/* The clock of a GPU that waits: the one that is asked for, or that heat leaves; the cap is far. */
+static inline double erg_emulation_waiting_mhz(const struct emulated_rank *gpu)
+{
+    return gpu->fault_mhz > 0 ? gpu->fault_mhz : fmin(gpu->request_mhz, gpu->heat_mhz);
+}
 
 static inline const struct emulated_lane *erg_emulation_lane(const struct emulation *emulation,
                                                              const struct emulated_rank *gpu)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static enum erg_kernel_category category_of_exchange(enum erg_comm_kind kind)
+enum erg_kernel_category erg_emulation_exchange_category(enum erg_comm_kind kind)
 {
     switch (kind) {
     case ERG_COMM_ALLTOALL:
@@ -48,7 +48,8 @@ static void mix_op(struct erg_emulated_mix *mix, const struct emulation *emulati
                    const struct erg_model_op *op)
 {
     if (op->comm) {
-        const enum erg_kernel_category category = category_of_exchange(op->communication.kind);
+        const enum erg_kernel_category category =
+            erg_emulation_exchange_category(op->communication.kind);
         const double own_s = exchange_s(emulation, op);
         mix->comm_s[category] += own_s;
         mix->expert_s[category] += op->id >= ERG_MODEL_ROUTER ? own_s : 0;
@@ -247,7 +248,8 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
         if (!(network_s > 0))
             continue;
         const double layers = (double)emulation->model.layers;
-        const double rest_j = pass->energy_j - pass->spin_s * gpu->spin_w - parts_j;
+        const double rest_j =
+            pass->energy_j - pass->embedding_j - pass->spin_s * gpu->spin_w - parts_j;
         for (int k = 0; k < 2; k++) {
             struct erg_emulated_kernel *category =
                 &kernels->category[k ? ERG_CATEGORY_REDUCE_SCATTER : ERG_CATEGORY_ALL_GATHER];
@@ -258,6 +260,31 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
             category->summed_s += microbatches * fmax(layers * own_s - share * pass->wait_s, 0);
             category->count += own_s > 0 ? microbatches * layers : 0;
         }
+    }
+}
+
+/* What the first stage does beside its layers. */
+static void add_embedding(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
+                          const struct emulated_rank *gpu)
+{
+    const double microbatches = (double)emulation->layout.microbatches;
+    for (int backward = 0; gpu->stage == 0 && backward < 2; backward++) {
+        const struct emulated_embedding *embedding = &emulation->embedding[backward];
+        const struct emulated_pass *pass = &gpu->passes[backward];
+        const double wires_j = gpu->costs.wire_byte_j * embedding->wire_bytes;
+        const double bytes_j = gpu->costs.hbm_byte_j * embedding->bytes;
+        const double power_w = (pass->embedding_j - wires_j - bytes_j) / pass->embedding_s;
+        const double memory_s = pass->embedding_s - embedding->exchange_s;
+        struct erg_emulated_kernel *memory = &kernels->category[ERG_CATEGORY_MEMORY];
+        add_wait(memory, 0, microbatches * memory_s, microbatches * (bytes_j + power_w * memory_s));
+        memory->count += microbatches * embedding->kernels;
+        if (!(embedding->exchange_s > 0))
+            continue;
+        struct erg_emulated_kernel *exchange =
+            &kernels->category[erg_emulation_exchange_category(embedding->exchange)];
+        add_wait(exchange, 0, microbatches * embedding->exchange_s,
+                 microbatches * (wires_j + power_w * embedding->exchange_s));
+        exchange->count += microbatches;
     }
 }
 
@@ -312,5 +339,6 @@ void erg_emulation_kernels(struct erg_emulated_kernels *kernels, const struct em
                        microbatches * times / gpu->costs.passes[kind].time_s);
     }
     add_spins(kernels, emulation, gpu, mixes);
+    add_embedding(kernels, emulation, gpu);
     add_phases(kernels, emulation, gpu);
 }

@@ -18,6 +18,8 @@ struct erg_emulated_mix {
     double norm_bytes, other_bytes;
 };
 
+enum erg_kernel_category erg_emulation_exchange_category(enum erg_comm_kind kind);
+
 /* Of every kind of pass. */
 void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation);

@@ -23,9 +23,8 @@ static void costs_at(const struct emulation *emulation, const struct emulated_ra
     request.gpu = hot;
     erg_layout_work_recap(&work, &request);
     erg_layout_costs_at(costs, &request, &work, clock_mhz);
-    if (gpu->clock_share < 1) /* a fault takes its share of the clock that it would have */
-        erg_layout_costs_at(costs, &request, &work,
-                            gpu->clock_share * costs->passes[ERG_PASS_FORWARD].clock_mhz);
+    if (gpu->fault_mhz > 0)
+        erg_layout_costs_at(costs, &request, &work, gpu->fault_mhz);
 }
 
 static double wanted_mhz(const struct emulated_rank *gpu)
@@ -44,7 +43,7 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     const double granted = cost->clock_mhz;
     pass->part_s[kind] += time_s;
     pass->clock_mhz += time_s * granted; /* to be divided */
-    if (gpu->clock_share < 1)
+    if (gpu->fault_mhz > 0)
         ; /* neither sets it */
     else if (granted < wanted_mhz(gpu) - slack)
         pass->cap_s += time_s;
@@ -54,6 +53,57 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     pass->memory_j += times * gpu->costs.hbm_byte_j *
                       (work->bytes[0] + work->bytes[1] + work->bytes[2] +
                        emulation->gpu.comm_hbm_per_wire * work->wire_bytes);
+}
+
+void erg_emulation_find_embedding(struct emulation *emulation)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    const struct erg_engine *engine = &emulation->engine;
+    struct erg_model model = emulation->model; /* with the padded vocabulary */
+    struct erg_model_shape shape = erg_time_shape(engine, layout);
+    shape.sequence_parallel = engine->sequence_parallel && !erg_layout_is_sharded(layout);
+    model.vocab = erg_layout_vocabulary(&emulation->model, layout->tensor);
+    for (int backward = 0; backward < 2; backward++) {
+        struct emulated_embedding *embedding = &emulation->embedding[backward];
+        struct erg_model_ops ops;
+        (backward ? erg_model_embedding_backward : erg_model_embedding_forward)(&ops, &model,
+                                                                                &shape);
+        *embedding = (struct emulated_embedding){.exchange = ERG_COMM_NONE};
+        for (size_t i = 0; i < ops.count; i++) {
+            const struct erg_model_op *op = &ops.items[i];
+            for (int k = 0; k < op->work_count; k++) {
+                embedding->bytes += op->work[k].bytes;
+                embedding->kernels += op->work[k].kernels;
+            }
+            if (!op->comm)
+                continue;
+            embedding->exchange = op->communication.kind;
+            embedding->wire_bytes += op->communication.wire_bytes;
+            embedding->exchange_s += engine->collective_latency_s +
+                                     op->communication.wire_bytes /
+                                         erg_time_group_bandwidth(&emulation->request.time, 1,
+                                                                  layout->tensor, emulation->gpus);
+        }
+        embedding->memory_s =
+            embedding->bytes / (engine->memory_efficiency * emulation->machine.memory_bandwidth);
+    }
+}
+
+/* The first stage looks words up, and sums their gradients. */
+static void add_embedding(struct emulated_pass *pass, const struct emulation *emulation,
+                          const struct emulated_rank *gpu, bool backward)
+{
+    const struct emulated_embedding *embedding = &emulation->embedding[backward];
+    const struct erg_layout_costs *costs = &gpu->costs;
+    pass->embedding_s = costs->memory_slowdown * embedding->memory_s + embedding->exchange_s;
+    pass->embedding_j = (costs->static_w + costs->active_w) * pass->embedding_s +
+                        costs->hbm_byte_j * embedding->bytes +
+                        costs->wire_byte_j * embedding->wire_bytes;
+    pass->own_s += pass->embedding_s;
+    pass->energy_j += pass->embedding_j;
+    pass->memory_j += costs->hbm_byte_j *
+                      (embedding->bytes + emulation->gpu.comm_hbm_per_wire * embedding->wire_bytes);
+    pass->exposed_s += embedding->exchange_s;
 }
 
 /* With FSDP: what a microbatch waits for the network at its ends. */
@@ -103,6 +153,8 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     for (int i = 0; i < ERG_PASSES; i++)
         time_s += pass->part_s[i];
     pass->clock_mhz /= time_s;
+    if (gpu->stage == 0 && chunk == 0)
+        add_embedding(pass, emulation, gpu, backward);
     if (backward)
         add_ends(pass, emulation, gpu, recompute);
 }

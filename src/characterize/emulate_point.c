@@ -29,6 +29,34 @@ static int settle(struct emulation *emulation, struct erg_error *err)
     return 0;
 }
 
+static double busy_clock(const struct emulation *emulation, const struct emulated_rank *gpu)
+{
+    double clock_mhz_s = 0, busy_s = 0;
+    for (long i = 0; i < emulation->passes; i++) {
+        clock_mhz_s += gpu->passes[i].own_s * gpu->passes[i].clock_mhz;
+        busy_s += gpu->passes[i].own_s;
+    }
+    return clock_mhz_s / busy_s;
+}
+
+/* The point without its fault; then its GPUs keep a share of the clocks that they had. */
+static int begin_fault(struct emulation *emulation, struct erg_error *err)
+{
+    const struct erg_study_point *point = emulation->point;
+    if (point->fault_node == ERG_STUDY_NO_NODE)
+        return 0;
+    if (settle(emulation, err) != 0)
+        return -1;
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
+        if (gpu->node == point->fault_node)
+            gpu->fault_mhz = point->fault_clock_share * busy_clock(emulation, gpu);
+    }
+    emulation->settled = false;
+    emulation->rounds = 0;
+    return 0;
+}
+
 int erg_emulate_point(void *context, const struct erg_study_point *point,
                       struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err)
@@ -39,8 +67,10 @@ int erg_emulate_point(void *context, const struct erg_study_point *point,
     int status = erg_emulation_init(&emulation, point, result, &fits, arena, err);
     if (status == 0 && fits) {
         const double until_s = point->measuring->transient_s;
-        status =
-            until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err) : settle(&emulation, err);
+        status = begin_fault(&emulation, err);
+        if (status == 0)
+            status = until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err)
+                                 : settle(&emulation, err);
         if (status == 0)
             erg_emulation_fill_result(&emulation, result);
         if (status == 0 && folder)

@@ -38,7 +38,7 @@ static void release(struct recorded_rank *gpu)
 static uint64_t reasons_of(const struct emulated_rank *gpu, const struct emulated_phase *phase)
 {
     const struct emulated_pass *pass = phase->pass < 0 ? NULL : &gpu->passes[phase->pass];
-    if (gpu->clock_share < 1)
+    if (gpu->fault_mhz > 0)
         return ERG_REASON_HW_POWER_BRAKE;
     return pass && pass->heat_s > pass->cap_s ? ERG_REASON_SW_THERMAL
            : pass && pass->cap_s > 0          ? ERG_REASON_SW_POWER_CAP
@@ -99,7 +99,7 @@ static void watch(struct recorded_rank *into, const struct emulation *emulation,
                 continue;
             erg_series_add(&into->clock_mhz, from_s,
                            works ? gpu->passes[phase->pass].clock_mhz
-                                 : gpu->clock_share * fmin(gpu->request_mhz, gpu->heat_mhz));
+                                 : erg_emulation_waiting_mhz(gpu));
             erg_series_add(&into->reasons, from_s, (double)reasons_of(gpu, phase));
             erg_series_add(&into->nvlink_b_s, from_s,
                            works  ? flows.passes.nvlink / flows.pass_s

@@ -195,8 +195,7 @@ static void fill_shares(struct erg_result_gpu *into, const struct emulation *emu
         cap_s += pass ? pass->cap_s : 0;
         heat_s += pass ? pass->heat_s : 0;
     }
-    /* Whoever waits has the clock that is asked for, or that heat leaves: the cap is far. */
-    const double waiting_mhz = gpu->clock_share * fmin(gpu->request_mhz, gpu->heat_mhz);
+    const double waiting_mhz = erg_emulation_waiting_mhz(gpu);
     into->busy_share = busy_s / emulation->time_s;
     into->busy_clock_mhz = clock_mhz_s / busy_s;
     into->clock_mhz = (clock_mhz_s + rest_s * waiting_mhz) / emulation->time_s;

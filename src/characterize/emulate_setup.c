@@ -233,7 +233,6 @@ static void fill_gpus(struct emulation *emulation)
         gpu->node = emulation->places[rank] / emulation->node_gpus;
         gpu->local = emulation->places[rank] % emulation->node_gpus;
         gpu->request_mhz = point->clock_mhz > 0 ? fmin(point->clock_mhz, highest) : highest;
-        gpu->clock_share = gpu->node == point->fault_node ? point->fault_clock_share : 1;
         gpu->heat_mhz = INFINITY;
         gpu->mean_c = gpu->busy_c = emulation->gpu.reference_c;
         gpu->passes =
@@ -313,6 +312,7 @@ static void prepare_work(struct emulation *emulation)
     erg_time_parts_of(&emulation->parts, &emulation->request.time, layout, emulation->gpus);
     erg_layout_work_of(&emulation->work, &emulation->request, &emulation->parts, layout,
                        emulation->gpus);
+    erg_emulation_find_embedding(emulation);
     if (point->power_w > 0) /* the regulator keeps a little less than the limit */
         emulation->gpu.power_cap_w *= point->power_w / emulation->gpu.board_power_w;
 }

@@ -122,6 +122,32 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     return end_s + spin_s + times * split.idle_s;
 }
 
+/* The first stage's embedding, its exchange behind the lookup or before the sums. Returns the end.
+ */
+static double add_embedding(const struct tracing *at, bool backward, double at_s, size_t *last)
+{
+    const struct emulated_embedding *embedding = &at->emulation->embedding[backward];
+    const double end_s = at_s + at->gpu->passes[backward].embedding_s;
+    const double memory_s = end_s - at_s - embedding->exchange_s;
+    const double exchange_begin_s = backward ? at_s : at_s + memory_s;
+    const double memory_begin_s = backward ? at_s + embedding->exchange_s : at_s;
+    for (int i = 0; i < 2; i++) {
+        const size_t before = *last;
+        if ((i == 0) != backward)
+            *last = add(at->trace, ERG_CATEGORY_MEMORY, "emulated_embedding", STREAM_COMPUTE,
+                        memory_begin_s, memory_begin_s + memory_s);
+        else if (embedding->exchange_s > 0)
+            *last = add_exchange(at->trace, erg_emulation_exchange_category(embedding->exchange),
+                                 exchange_begin_s, exchange_begin_s + embedding->exchange_s, 0,
+                                 embedding->wire_bytes, at->emulation->layout.tensor);
+        else
+            continue;
+        needs(at->trace, *last, before);
+        *last = *last == SIZE_MAX ? before : *last;
+    }
+    return end_s;
+}
+
 static void add_pass(const struct tracing *at, const struct emulated_phase *phase, double start_s,
                      size_t received, size_t *last)
 {
@@ -131,7 +157,8 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
     const bool backward = phase->pass % 2;
     const enum erg_layout_pass spins = backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD;
     const size_t first = at->trace->count;
-    double now_s = start_s;
+    const bool embeds = at->gpu->stage == 0 && phase->pass < 2;
+    double now_s = embeds && !backward ? add_embedding(at, false, start_s, last) : start_s;
     for (int i = 0; i < ERG_PASSES; i++) {
         /* The head is behind the layers forward, and before them backward. */
         const enum erg_layout_pass kind =
@@ -140,6 +167,8 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
         if (pass->part_s[kind] > 0)
             now_s = add_part(at, kind, times, kind == spins ? pass->spin_s : 0, now_s, last);
     }
+    if (embeds && backward)
+        now_s = add_embedding(at, true, now_s, last);
     if (at->trace->count > first)
         needs(at->trace, first, received);
     if (pass->wait_s > 0) /* FSDP: the network goes on when compute has ended */
