@@ -9,7 +9,7 @@
  *         erg_plan_info(plan, &info, &err)) ...
  *     erg_plan_free(plan);
  *
- * erg_optimize_job() and erg_layouts_plan() make plans; docs/plan-format.md has their format. A
+ * erg_optimize_job() and erg_layouts_plan() make plans; docs/formats/plan.md has their format. A
  * plan is checked completely when it is read. Times and energies of points are of one iteration of
  * all GPUs of a pipeline, those of instructions of one GPU. What is not known is NaN.
  */

@@ -6,7 +6,7 @@
  * instruction of the schedule runs. An option says at which clock, in which mode and, where
  * communication overlaps, where each one starts and on how many SMs. `ergon optimize`, `ergon plan`
  * and `ergon frontier` make plans; erg_plan_write() and erg_plan_load() keep them in one format
- * (docs/plan-format.md).
+ * (docs/formats/plan.md).
  *
  * A plan is believed only after a complete check (erg_plan_check): every index, the order of
  * instructions, and the time and energy of every point compared with the sum of its instructions.
