@@ -85,7 +85,7 @@ fi
 
 # The example of the public interface to training: the loss falls, and a second call goes on.
 cp -r "$examples/train/tiny.yaml" "$examples/train/tiny-llama" .
-"$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/*.md -o tokens >log
+"$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/formats/*.md -o tokens >log
 learn() {
     env -u ERGON_DATA LD_LIBRARY_PATH="$prefix/lib" ./loop tiny.yaml "$1" "$2" >said
     awk -v first="$3" -v last="$1" '
