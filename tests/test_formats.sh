@@ -21,20 +21,31 @@ mkdir "$work/bin"
 ln -s "$ergon" "$work/bin/ergon"
 PATH=$work/bin:$PATH
 export PATH
-word_end='($|[^a-zA-Z_0-9])'
 fail() {
     echo "$1"
     touch "$work/failed"
 }
 
-# named PAGE WHAT END: standard input are keys; those that the page does not have as a word fail. END is
-# what follows a key: a regular expression.
+# named PAGE WHAT [prefix]: standard input are keys; those that the page does not have as a word (or as
+# the beginning of one) fail.
 named() {
-    sort -u | while read -r key; do
-        pattern=$(printf '%s\n' "$key" | sed 's/[+.]/\\&/g')
-        cat "$1" "$also" | grep -qE -e "(^|[^a-zA-Z_0-9])$pattern$3" ||
-            fail "${1#"$source/"}: the key $key of $2 is not described"
-    done
+    sort -u >keys
+    cat "$1" "$also" | awk -v prefix="${3:-}" '
+        FILENAME == "keys" { keys[$0] = 1; next }
+        {
+            count = split($0, words, /[^a-zA-Z_0-9+]+/)
+            for (i = 1; i <= count; i++) {
+                delete keys[words[i]]
+                if (prefix)
+                    for (key in keys)
+                        if (index(words[i], key) == 1)
+                            delete keys[key]
+            }
+        }
+        END { for (key in keys) print key }' keys - >missing
+    while read -r key; do
+        fail "${1#"$source/"}: the key $key of $2 is not described"
+    done <missing
 }
 
 for page in "$source"/docs/formats/*.md; do
@@ -60,17 +71,17 @@ for page in "$source"/docs/formats/*.md; do
     sed -n 's/^<!-- schema \([0-9]\) \(.*\) -->$/\1 \2/p' "$page" >schemas
     while read -r count file; do
         grep -v '^#define' "$source/$file" | grep -oE "CYAML_FIELD_[A-Z_]+\(\"[a-z_0-9]+\"" | sed 's/.*"\(.*\)"/\1/' |
-            named "$page" "$file" "$word_end"
+            named "$page" "$file"
         grep -oE "^(#define [A-Z_]+\(X\))? +X\([a-z_0-9]+(, [a-z_0-9]+)?" "$source/$file" | sed 's/.* X(//; s/^ *X(//' |
-            cut -d, -f "1-$count" | tr -d ' ' | tr ',' '\n' | named "$page" "$file" "$word_end"
+            cut -d, -f "1-$count" | tr -d ' ' | tr ',' '\n' | named "$page" "$file"
     done <schemas
     sed -n 's/^<!-- names \([^ ]*\) \(.*\) -->$/\1 \2/p' "$page" >patterns
     while read -r pattern file; do
-        grep -ohE -e "$pattern" "$source/$file" | tr -d '"' | named "$page" "$file" ""
+        grep -ohE -e "$pattern" "$source/$file" | tr -d '"' | named "$page" "$file" prefix
     done <patterns
     for file in $(sed -n 's/^<!-- keys \(.*\) -->$/\1/p' "$page"); do
         [ -s "$file" ] || fail "docs/formats/$name.md: no example writes $file"
-        grep -oE '"[^"\\]+" *:' "$file" | sed 's/^"\(.*\)" *:/\1/' | named "$page" "$file" "$word_end"
+        grep -oE '"[^"\\]+" *:' "$file" | sed 's/^"\(.*\)" *:/\1/' | named "$page" "$file"
     done
 done
 [ ! -e "$work/failed" ]
