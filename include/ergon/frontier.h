@@ -8,7 +8,7 @@
  *
  * The algebra is exact: no tolerance, no rounding beyond that of double addition. It is the
  * one data type of all scales (partition, microbatch, iteration, layout, cluster): a point's
- * recipe is an index into the scale below, given meaning by whoever built the frontier.
+ * recipe is an index into the scale below, which the builder of the frontier defines.
  *
  * Sources: Pareto sets and composition, Kareus section 3.4 and 5.1 (Algorithm 2).
  */
