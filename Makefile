@@ -11,6 +11,7 @@
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
 #   make install   into PREFIX (and below DESTDIR)
 #   make deb       writes Debian packages into build/release/packages
+#   make dist      writes the committed source as build/dist/ergon-VERSION.tar.gz
 #
 # All of them first install the Debian packages that are missing; the two live ones also Slurm's, as
 # root only, and none of its daemons starts by that. PRESET chooses a build:
@@ -19,7 +20,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo train-demo live-demo live-check train-bench bench research gpu-check install deb clean
+.PHONY: all packages check demo train-demo live-demo live-check train-bench bench research gpu-check install deb dist clean
 
 all: packages
 	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
@@ -33,6 +34,9 @@ packages:
 # Many tests wait for a time: one more than there are cores keeps these busy.
 check: all
 	ctest --preset $(PRESET) --parallel $$(($$(nproc) + 1))
+
+dist:
+	@sh scripts/dist.sh build/dist
 
 research: all
 	cmake --build --preset $(PRESET) --target research

@@ -12,9 +12,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADI
         COMPONENT library)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
         USE_SOURCE_PERMISSIONS COMPONENT program)
-install(FILES ${PROJECT_SOURCE_DIR}/docs/plan-format.md ${PROJECT_SOURCE_DIR}/docs/chassis-format.md
-        ${PROJECT_SOURCE_DIR}/LICENSE
-        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/formats ${PROJECT_SOURCE_DIR}/docs/methods
+        ${PROJECT_SOURCE_DIR}/docs/reference DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 # Where Python 3 of Debian looks when the prefix is /usr; the package finds the library above itself.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/ergon DESTINATION lib/python3/dist-packages
         COMPONENT python FILES_MATCHING PATTERN *.py PATTERN py.typed)

@@ -1,4 +1,4 @@
-# A public header as a manual page of section 3: what its opening comment says, the functions, then its
+# A public header as a manual page of section 3: its opening comment, the functions, then its
 # declarations with their comments as they stand. Variables: header ("plan"), version,
 # example (1: there is one of it).
 
@@ -55,7 +55,7 @@ function comment_text(line) {
 
 BEGIN { state = "opening" }
 
-# Of the opening comment the first sentence is what the page is called after.
+# The first sentence of the opening comment names the page.
 state == "opening" {
     if ($0 ~ /^ \*\//) {
         state = "includes"
@@ -106,7 +106,7 @@ END {
         first = first (first == "" ? "" : " ") opening[i]
     brief = first
     sub(/^[A-Za-z ]+: /, "", brief)
-    sub(/[.:]( .*)?$/, "", brief)
+    sub(/[.:;]( .*)?$/, "", brief)
     printf ".SH NAME\nergon_%s", header
     for (k = 1; k <= name_count; k++)
         printf ", %s", names[k]

@@ -8,7 +8,7 @@ demo=build/train-demo
 rm -rf "$demo"
 mkdir -p "$demo"
 cp -r examples/train/tiny.yaml examples/train/tiny-llama "$demo"
-"$ergon" tokenize bytes README.md docs/decisions/*.md docs/plan-format.md -o "$demo/tokens"
+"$ergon" tokenize bytes README.md docs/decisions/*.md docs/formats/plan.md -o "$demo/tokens"
 "$ergon" tokenize bytes docs/architecture.md -o "$demo/held-out"
 cat >>"$demo/tiny.yaml" <<'YAML'
   validation: {data: [{file: held-out.bin}], every: 50, batches: 8}

@@ -32,10 +32,21 @@ words() {
 words README.md 1000
 
 # ---- turns: test_docs.txt has, for each area, how many lines may still have them ----
+# Options of manual pages are the commands' help: an area of their own.
+mkdir "$work/man" "$work/help"
+for page in man/*.1; do
+    sed '/^\.\\" options begin/,/^\.\\" options end/d' "$page" >"$work/man/${page#man/}"
+    sed -n '/^\.\\" options begin/,/^\.\\" options end/p' "$page" >"$work/help/${page#man/}"
+done
+readmes=$(find data examples -name README.md)
 while read -r area known pattern; do
+    # shellcheck disable=SC2086 # readmes: a list of names without blanks
     case $area in
     '' | '#'*) continue ;;
-    plain) set -- README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/results.md docs/guide docs/decisions ;;
+    plain) set -- README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/architecture.md docs/results.md docs/guide docs/decisions \
+        docs/formats docs/methods docs/reference $readmes "$work/man" ;;
+    headers) set -- include/ergon ;;
+    help) set -- "$work/help" ;;
     src) set -- $(find src -type f ! -path 'src/cli/*' ! -path 'src/characterize/*' ! -path 'src/thermal/*' ! -path 'src/cluster/live/*') ;;
     *) set -- "$area" ;;
     esac

@@ -85,7 +85,7 @@ fi
 
 # The example of the public interface to training: the loss falls, and a second call goes on.
 cp -r "$examples/train/tiny.yaml" "$examples/train/tiny-llama" .
-"$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/*.md -o tokens >log
+"$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/formats/*.md -o tokens >log
 learn() {
     env -u ERGON_DATA LD_LIBRARY_PATH="$prefix/lib" ./loop tiny.yaml "$1" "$2" >said
     awk -v first="$3" -v last="$1" '
@@ -171,6 +171,6 @@ done
 
 for file in bash-completion/completions/ergon zsh/site-functions/_ergon \
     fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1 man/man3/ergon_plan.3 \
-    man/man3/erg_plan_open.3 doc/ergon/LICENSE doc/ergon/plan-format.md doc/ergon/chassis-format.md; do
+    man/man3/erg_plan_open.3 doc/ergon/LICENSE doc/ergon/formats/plan.md doc/ergon/methods/layout.md; do
     [ -s "$prefix/share/$file" ] || { echo "share/$file is missing"; exit 1; }
 done

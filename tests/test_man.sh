@@ -1,6 +1,7 @@
 #!/bin/sh
-# Every command has a manual page, the page mentions each of the command's options, and outside of its
-# examples no option that no command has.
+# Every command has a manual page, whose options are those of its help (scripts/man-options.sh), which is
+# short, and which mentions no option that no command has, no document that is not there, and the
+# version of the program. mandoc, where it is, finds nothing wrong with it.
 # Usage: test_man.sh ERGON MAN_FOLDER
 set -eu
 
@@ -21,7 +22,7 @@ for command in $commands; do
         failed=1
         continue
     fi
-    words=$(sed 's/\\//g' "$page")
+    words=$(sed 's/\\f[BIR]//g; s/\\//g' "$page")
     for option in $(options_of "$command" | grep -Evx "$common"); do
         if ! printf '%s\n' "$words" | grep -q -e "--$option\b"; then
             echo "$page does not mention --$option"
@@ -35,5 +36,29 @@ for command in $commands; do
             failed=1
         fi
     done
+done
+
+sh "$(dirname "$0")/../scripts/man-options.sh" "$ergon" --check "$man" || failed=1
+
+version=$("$ergon" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -1)
+for page in "$man"/*.1; do
+    count=$(wc -w <"$page")
+    if [ "$count" -ge 1200 ]; then
+        echo "$page has $count words, expected fewer than 1200: formats go to docs/formats, methods to docs/methods"
+        failed=1
+    fi
+    if ! head -1 "$page" | grep -qF "\"ergon $version\""; then
+        echo "$page: expected \"ergon $version\" in its first line"
+        failed=1
+    fi
+    for document in $(sed 's/\\f[BIR]/ /g; s/\\//g' "$page" | grep -oE 'docs/[a-z-]+/[A-Za-z-]+\.md'); do
+        if [ ! -e "$man/../$document" ]; then
+            echo "$page: $document is not there"
+            failed=1
+        fi
+    done
+    if command -v mandoc >/dev/null && mandoc -T lint -W warning "$page" | grep .; then
+        failed=1
+    fi
 done
 exit $failed

@@ -1,7 +1,7 @@
 /*
- * Characterize: one training job in every combination of model, layout, microbatch and
- * optimisation, on an emulated cluster with the heat, power and traffic of every GPU, or on this
- * machine's.
+ * Characterize: studies of a training job in every combination of model, layout, microbatch and
+ * optimisation, with the heat, power and traffic of every GPU, on an emulated cluster or on this
+ * machine.
  *
  *     struct erg_characterization *study;
  *     struct erg_characterization_options options = {
@@ -11,8 +11,8 @@
  *     erg_characterization_free(study);
  *
  * The folder gets sweep.json, points/ID.json, figures/, findings.json and report.html:
- * ergon-characterize(1). A point whose file is there is not run again, so a call that was ended
- * goes on where it was, and ends with the same bytes.
+ * ergon-characterize(1), docs/formats/study.md. A point whose file exists is not run again, so the
+ * same call continues after an interruption and ends with the same bytes.
  */
 #ifndef ERGON_CHARACTERIZE_H
 #define ERGON_CHARACTERIZE_H
@@ -35,23 +35,23 @@ struct erg_characterization;
 /* Texts need not outlive the call. */
 struct erg_characterization_options {
     size_t size;
-    const char *file;    /* the study. NULL: only figures and findings of the folder */
+    const char *file;    /* the study. NULL: only redraws figures and findings of the folder */
     const char *folder;  /* NULL: the study's name */
-    const char *only;    /* points whose names match, as shells match files; NULL: all */
-    const char *figures; /* "4,8"; NULL: those that the study wants */
+    const char *only;    /* points whose names match this shell pattern; NULL: all */
+    const char *figures; /* "4,8"; NULL: those of the study */
     const char *right;   /* the right axis: "eff_edp" (NULL), "tokens_per_j", "j_per_token" */
-    const char *sensor;  /* "hopper", "exact"; NULL: as the study says */
-    double transient_s;  /* above 0: so long from a cold start, in place of the steady state */
-    int64_t jobs;        /* points at a time; 0: as many as there are cores */
-    int32_t retry;       /* 1: points that failed are run again */
-    int32_t seeded;      /* 1: `seed` in place of the study's */
+    const char *sensor;  /* "hopper", "exact"; NULL: the study's */
+    double transient_s;  /* above 0: seconds from a cold start, in place of the steady state */
+    int64_t jobs;        /* points at a time; 0: one per core */
+    int32_t retry;       /* 1: runs failed points again */
+    int32_t seeded;      /* 1: `seed` replaces the study's */
     uint64_t seed;
     const struct erg_watch *watch;
 };
 
 /*
- * Fails for wrong files with line and key, and where another process works in the folder. Points
- * that fail, or do not fit, are no failure: erg_characterization_counts() has them.
+ * Fails for wrong files, with line and key, and if another process works in the folder. Points that
+ * fail or do not fit are no failure of the call: erg_characterization_counts() counts them.
  */
 int erg_characterize(struct erg_characterization **study,
                      const struct erg_characterization_options *options, struct erg_error *err);
@@ -59,9 +59,9 @@ void erg_characterization_free(struct erg_characterization *study); /* NULL is f
 
 struct erg_characterization_counts {
     size_t size;
-    int64_t ran; /* in this call */
+    int64_t ran; /* points run in this call */
     int64_t ok, memory, impossible, failed, skipped;
-    int64_t failed_findings; /* published findings that do not hold of these points */
+    int64_t failed_findings; /* published findings that do not hold for these points */
 };
 
 int erg_characterization_counts(const struct erg_characterization *study,

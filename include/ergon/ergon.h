@@ -21,9 +21,9 @@
 #include "ergon/tune.h"
 #include "ergon/watch.h"
 
-#define ERG_VERSION "0.1.0"
+#define ERG_VERSION "0.2.0"
 #define ERG_VERSION_MAJOR 0
-#define ERG_VERSION_MINOR 1
+#define ERG_VERSION_MINOR 2
 #define ERG_VERSION_PATCH 0
 
 #ifdef __cplusplus

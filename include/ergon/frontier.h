@@ -1,14 +1,14 @@
 /*
- * The frontier: the ways of doing a piece of work that no other way beats.
+ * Frontiers: the ways of doing a piece of work that no other way beats.
  *
  * A point is a time, an energy and the recipe that leads to it. A frontier is a list of
  * points, strictly increasing in time and strictly decreasing in energy. Both objectives are
- * minimised. "Energy" is whatever the caller puts there (total energy, or energy beyond
- * blocking power); the algebra does not care, except that sums need a shared meaning.
+ * minimised. The caller decides what "energy" means (total energy, or energy beyond
+ * blocking power). Frontiers that are added must use the same meaning.
  *
  * The algebra is exact: no tolerance, no rounding beyond that of double addition. It is the
  * one data type of all scales (partition, microbatch, iteration, layout, cluster): a point's
- * recipe is an index into the scale below, given meaning by whoever built the frontier.
+ * recipe is an index into the scale below, which the builder of the frontier defines.
  *
  * Sources: Pareto sets and composition, Kareus section 3.4 and 5.1 (Algorithm 2).
  */
@@ -37,21 +37,21 @@ struct erg_frontier {
     size_t capacity;
 };
 
-/* Storage: init/release own the points; clear keeps the memory. All-zero is a valid empty frontier.
- */
+/* Storage: release frees the points; clear keeps the memory. A frontier of zero bytes is empty and
+ * valid. */
 void erg_frontier_init(struct erg_frontier *frontier);
 void erg_frontier_release(struct erg_frontier *frontier);
 void erg_frontier_clear(struct erg_frontier *frontier);
 void erg_frontier_copy(struct erg_frontier *to, const struct erg_frontier *from);
 
-/* Appends a candidate; the list is no frontier again until erg_frontier_filter(). */
+/* Appends a candidate. Call erg_frontier_filter() before the list is used as a frontier. */
 void erg_frontier_add(struct erg_frontier *frontier, double time_s, double energy_j,
                       int64_t recipe);
 
 /*
  * Pareto filter: sorts and drops every point that another point equals or beats in both
- * objectives. Of equal points the one with the smallest recipe stays, so the result does not
- * depend on the order of insertion. O(n log n).
+ * objectives. Among equal points, the one with the smallest recipe stays, so the result does
+ * not depend on the order of insertion. O(n log n).
  */
 void erg_frontier_filter(struct erg_frontier *frontier);
 
@@ -59,7 +59,7 @@ void erg_frontier_filter(struct erg_frontier *frontier);
 void erg_frontier_hull(struct erg_frontier *frontier);
 
 /*
- * Minkowski sum of two filtered frontiers: every pair done one after the other, filtered.
+ * Minkowski sum of two filtered frontiers: the sum of every pair of points, filtered.
  * The recipe of a result is i * b->count + j for points i of a and j of b.
  * An empty operand gives an empty sum. `out` must be neither operand.
  * O(|a| |b| log min(|a|, |b|)) time.

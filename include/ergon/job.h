@@ -1,16 +1,14 @@
 /*
- * Jobs: what to train and on what, as a job file says it; examples/quickstart.yaml explains every
- * key.
+ * Jobs: what to train and on what, read from a job file; docs/formats/job.md describes every key.
  *
  *     struct erg_job *job;
  *     if (erg_job_open(&job, "job.yaml", &err) || erg_job_set(&job, "microbatches", "16", &err))
  * ... erg_job_free(job);
  *
- * A job that is open is checked: its model, GPUs, software and engine are there, and its keys go
- * together. Whether its own layout fits the GPUs of its cluster is another matter, which
- * erg_job_check() and erg_optimize_job() look at: erg_memory_find() and erg_layouts_find() ask
- * about other layouts. A job is used by one thread at a time where one of them sets keys, else by
- * any.
+ * An open job is checked: its model, GPUs, software and engine exist, and its keys are consistent.
+ * erg_job_check() and erg_optimize_job() also check that its own layout fills its cluster;
+ * erg_memory_find() and erg_layouts_find() do not, because they may be asked about other layouts.
+ * While one thread sets keys, no other may use the job; otherwise any number may.
  */
 #ifndef ERGON_JOB_H
 #define ERGON_JOB_H
@@ -30,8 +28,8 @@ extern "C" {
 struct erg_job;
 
 /*
- * A job file, or its text; `name` stands for its path then, from whose folder relative paths are.
- * ERG_FAILED has the line, the key, what is wrong and what was expected.
+ * Reads a job file, or its text; `name` then stands for its path, to whose folder relative paths
+ * refer. The message of ERG_FAILED names the line, the key, what is wrong and what was expected.
  */
 int erg_job_open(struct erg_job **job, const char *path, struct erg_error *err);
 int erg_job_open_text(struct erg_job **job, const char *name, const char *text, size_t length,
@@ -40,19 +38,18 @@ void erg_job_free(struct erg_job *job); /* NULL is fine */
 
 /*
  * Sets a key, such as "microbatches" or "cluster.nodes", to one YAML value on one line: 16, [14,
- * 14], "a: text". The job is then read anew, and *job is another one. A failure leaves it as it
- * was.
+ * 14], "a: text". The job is read again, and *job is replaced. A failure leaves it unchanged.
  */
 int erg_job_set(struct erg_job **job, const char *key, const char *value, struct erg_error *err);
 
-/* Whether the job can run as it is: its layout fits the model, the cluster and the GPUs of each
- * stage. Memory is not looked at. */
+/* Fails if the job cannot run as it is: its layout must suit the model, the cluster and the GPUs of
+ * each stage. Memory is not checked: see erg_memory_find(). */
 int erg_job_check(const struct erg_job *job, struct erg_error *err);
 
-/* The file's text, with all keys that were set. Lives as long as the job. */
+/* The file's text, with all keys that were set. It lives as long as the job. */
 const char *erg_job_text(const struct erg_job *job);
 
-/* Texts live as long as the job. Of the job's own layout are the degrees. */
+/* Texts live as long as the job. The degrees are those of the job's own layout. */
 struct erg_job_info {
     size_t size;
     const char *name, *model;
@@ -66,7 +63,7 @@ struct erg_job_info {
     int64_t tensor, context, pipeline, data, virtual_stages;
     int64_t microbatch_size, microbatches, sequence;
     int64_t batch;  /* sequences of an iteration */
-    double offload; /* share of the activations, 0 to 1; the most of any stage */
+    double offload; /* share of the activations, 0 to 1; the highest of any stage */
     int64_t expert; /* data ranks that experts are spread over; 1: all are on each */
 };
 int erg_job_info(const struct erg_job *job, struct erg_job_info *info, struct erg_error *err);

@@ -1,5 +1,5 @@
 /*
- * Passes: the two ways in which a microbatch goes through a stage of a pipeline.
+ * Passes: the two directions in which a microbatch passes through a stage of a pipeline.
  */
 #ifndef ERGON_PASSES_H
 #define ERGON_PASSES_H

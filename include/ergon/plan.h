@@ -1,6 +1,6 @@
 /*
- * Plans: the points of time and energy at which an iteration can run, one of them selected, and
- * what every instruction of it does.
+ * Plans: the points of time and energy at which an iteration can run, one of them selected, with
+ * the clock and mode of every instruction.
  *
  *     struct erg_plan *plan;
  *     struct erg_plan_goal goal = {.size = sizeof goal, .deadline_s = 5.2};
@@ -9,9 +9,10 @@
  *         erg_plan_info(plan, &info, &err)) ...
  *     erg_plan_free(plan);
  *
- * erg_optimize_job() and erg_layouts_plan() make plans; docs/plan-format.md has their format. A
- * plan is checked completely when it is read. Times and energies of points are of one iteration of
- * all GPUs of a pipeline, those of instructions of one GPU. What is not known is NaN.
+ * erg_optimize_job() and erg_layouts_plan() make plans; docs/formats/plan.md has their format. A
+ * plan is checked completely when it is read. Times and energies of points are those of one
+ * iteration on all GPUs of a pipeline; those of instructions are of one GPU. Unknown values are
+ * NaN.
  */
 #ifndef ERGON_PLAN_H
 #define ERGON_PLAN_H
@@ -31,8 +32,8 @@ extern "C" {
 
 struct erg_plan;
 
-/* A plan.json, or its text; `name` stands for the file in messages. ERG_FAILED says what is wrong
- * with it, and where. */
+/* Reads a plan.json, or its text; `name` stands for the file in messages. The message of ERG_FAILED
+ * names what is wrong, and where. */
 int erg_plan_open(struct erg_plan **plan, const char *path, struct erg_error *err);
 int erg_plan_open_text(struct erg_plan **plan, const char *name, const char *text, size_t length,
                        struct erg_error *err);
@@ -47,7 +48,7 @@ struct erg_plan_info {
     int64_t tensor, context, pipeline, data, virtual_stages;
     int64_t microbatch_size, microbatches, sequence;
     int64_t passes; /* instructions of each stage in an iteration */
-    /* The selected point, counted from 0, and how it was chosen. */
+    /* The selected point, counted from 0, and the rule that chose it. */
     const char *method, *rule;
     int64_t point;
     double time_s, energy_j;
@@ -58,12 +59,12 @@ struct erg_plan_info {
 int erg_plan_info(const struct erg_plan *plan, struct erg_plan_info *info, struct erg_error *err);
 
 /* A method ("sequential", "sequential+clocks", "nanobatching", "nanobatching+clocks", "ergon") and
- * its points; 0 points: the plan does not have it. Index from 0; ERG_USAGE beyond the last. */
+ * its points; 0 points: the plan lacks it. Index from 0; ERG_USAGE beyond the last. */
 struct erg_plan_method_info {
     size_t size;
-    const char *name, *label; /* the label is the system known for it; NULL: none */
+    const char *name, *label; /* the label is the published system; NULL: none */
     int64_t points;           /* of its frontier: time up, energy down */
-    int64_t slower;           /* behind them, which pay only while waiting for another pipeline */
+    int64_t slower; /* slower points after them, for pipelines that wait for another one */
 };
 int erg_plan_method(const struct erg_plan *plan, size_t index, struct erg_plan_method_info *info,
                     struct erg_error *err);
@@ -74,24 +75,24 @@ struct erg_plan_point_info {
     double static_energy_j;           /* of energy_j */
 };
 
-/* A point of a method (NULL: the selected one), from 0 on, those that are slower included. */
+/* A point of a method (NULL: the selected one), index from 0, slower points included. */
 int erg_plan_point(const struct erg_plan *plan, const char *method, size_t index,
                    struct erg_plan_point_info *info, struct erg_error *err);
 
-/* What is wanted of an iteration; all-zero but for the size: the selected point of the selected
- * method, the fastest of another. */
+/* The goal of an iteration. With only the size set: the selected point of the selected method, or
+ * the fastest of another method. */
 struct erg_plan_goal {
     size_t size;
     const char *method; /* NULL: the selected one */
-    int64_t point;      /* this one, from 1 on; 0: by what follows */
-    const char *pick;   /* "fastest", "least_energy" or "knee"; NULL: by the bounds, least energy
-                         * with a deadline or a straggler, else the fastest */
+    int64_t point;      /* this point, counted from 1; 0: by the members below */
+    const char *pick;   /* "fastest", "least_energy" or "knee"; NULL: least energy with a deadline
+                         * or a straggler, else the fastest */
     double deadline_s, energy_j, power_w; /* bounds; 0: none */
-    double straggler_s; /* the pipeline waits until then whatever it does; 0: it does not */
+    double straggler_s; /* the pipeline has to wait until this time; 0: it does not */
 };
 
-/* Selects the point that reaches the goal. ERG_INFEASIBLE has the bound that binds and what the
- * nearest point needs; then, as for any failure, the selection stays. */
+/* Selects the point that reaches the goal. The message of ERG_INFEASIBLE names the bound that binds
+ * and what the nearest point needs. After a failure the selection is unchanged. */
 int erg_plan_choose(struct erg_plan *plan, const struct erg_plan_goal *goal, struct erg_error *err);
 
 /* One pass of a microbatch at the selected point, on one GPU. */
@@ -105,20 +106,20 @@ struct erg_plan_pass {
 };
 
 /*
- * Expands the selected point: the passes of a stage in their order. Fills at most `capacity` of
- * passes[], of which the first one's size is that of all; *count is how many there are. NULL with a
- * capacity of 0: only counts.
+ * Expands the selected point: the passes of a stage in their order. Fills at most `capacity`
+ * elements of passes[], all of the size in the first one; *count is the number of passes. With NULL
+ * and a capacity of 0 it only counts.
  */
 int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_pass *passes,
                     size_t capacity, size_t *count, struct erg_error *err);
 
 /*
- * The selected point as JSON, with the launch slot and SMs of every communication: what ergon
- * show(1) prints with --json. Each call makes a text that lives as long as the plan.
+ * The selected point as JSON, with the launch slot and SMs of every communication, as
+ * ergon-show(1) prints it. Each call makes a text that lives as long as the plan.
  */
 const char *erg_plan_chosen_json(struct erg_plan *plan);
 
-/* The whole plan as a file that erg_plan_open() reads, and as a page. */
+/* Writes the whole plan as a file that erg_plan_open() reads, and as a page. */
 int erg_plan_save(const struct erg_plan *plan, const char *path, struct erg_error *err);
 int erg_plan_write_page(const struct erg_plan *plan, const char *path, struct erg_error *err);
 

@@ -1,5 +1,5 @@
 /*
- * Simulations: what policies do to the jobs of a shared, mixed cluster: ergon simulate(1).
+ * Simulations: what policies do to the jobs of a shared, mixed cluster; see ergon-simulate(1).
  *
  *     struct erg_simulations *simulations;
  *     struct erg_simulations_options options = {.size = sizeof options,
@@ -8,8 +8,7 @@
  *     if (erg_simulations_run(&simulations, &options, &err)) ...
  *     erg_simulations_free(simulations);
  *
- * Equal inputs give equal results. Values that cannot be said, such as the mean of nothing, are
- * NaN.
+ * Equal inputs give equal results. Undefined values, such as the mean of nothing, are NaN.
  */
 #ifndef ERGON_SIMULATE_H
 #define ERGON_SIMULATE_H
@@ -29,32 +28,32 @@ extern "C" {
 
 struct erg_simulations;
 
-/* The first four have to be given. */
+/* `cluster`, `trace`, `profiles` and `policies` are required. */
 struct erg_simulations_options {
     size_t size;
-    const char *cluster, *trace; /* files: examples/cluster/README.md */
+    const char *cluster, *trace; /* files: docs/formats/simulation.md */
     const char *profiles;        /* a folder with prof_optimal.csv */
-    const char *policies;        /* one, or several with commas between */
+    const char *policies;        /* one, or several with commas */
     double until_s;              /* 0: until no job runs and none can */
     double work;                 /* every job does this share of its iterations; 0: all of it */
     double power_cap_w;          /* of all GPUs together; 0: none */
-    const char *tariff;          /* what electricity costs and emits; NULL: nothing is said of it */
-    const char *outages;         /* node failures; NULL: none but drawn ones */
-    double failure_s, repair_s;  /* draws failures, with until_s: a node works for so long in the
-                                  * mean, 0: none, and is down for so long, 0: 4 hours */
-    uint64_t seed;               /* of what is drawn */
+    const char *tariff;          /* file with cost and emissions of electricity; NULL: none */
+    const char *outages;         /* file with node failures; NULL: only drawn ones */
+    double failure_s, repair_s;  /* drawn failures, with until_s: mean time that a node works (0:
+                                  * no failures), and time of a repair (0: 4 hours) */
+    uint64_t seed;               /* of drawn failures */
     const char *folder; /* for report.html, and tables, summary and trace of each policy. NULL:
                          * nothing is written */
     int32_t page;       /* 1: keeps what erg_simulations_write_page() shows */
     const struct erg_watch *watch;
 };
 
-/* Fails for wrong files with line and column, and for policies that are not known. */
+/* Fails for wrong files, with line and column, and for unknown policies. */
 int erg_simulations_run(struct erg_simulations **simulations,
                         const struct erg_simulations_options *options, struct erg_error *err);
 void erg_simulations_free(struct erg_simulations *simulations); /* NULL is fine */
 
-/* Of one policy. Texts live as long as the answer. */
+/* The result of one policy. Texts live as long as the answer. */
 struct erg_simulations_result {
     size_t size;
     const char *policy;
@@ -63,7 +62,7 @@ struct erg_simulations_result {
     double mean_completion_s, median_completion_s, p99_completion_s; /* of finished jobs */
     double mean_waiting_s;                                           /* of all submitted jobs */
     double utilization;            /* share of GPU-seconds that jobs had */
-    double goodput;                /* that without restarts and lost work */
+    double goodput;                /* the same without restarts and lost work */
     double deadlines_met;          /* share of the jobs with one */
     double energy_j, peak_power_w; /* of all GPUs */
     double cost_usd, co2_kg;       /* with a tariff */
@@ -71,12 +70,12 @@ struct erg_simulations_result {
 };
 
 size_t erg_simulations_count(const struct erg_simulations *simulations);
-/* From 0 on, in the order in which policies were named. */
+/* Index from 0, in the order of `policies`. */
 int erg_simulations_result(const struct erg_simulations *simulations, size_t index,
                            struct erg_simulations_result *result, struct erg_error *err);
 
-/* All summaries as JSON, which lives as long as the answer; and side by side as a page: ERG_USAGE
- * unless that, or a folder, was asked for. */
+/* All summaries as JSON (docs/formats/simulation-results.md), which lives as long as the answer;
+ * and side by side as a page: ERG_USAGE without the option `page` or `folder`. */
 const char *erg_simulations_json(const struct erg_simulations *simulations);
 int erg_simulations_write_page(const struct erg_simulations *simulations, const char *path,
                                struct erg_error *err);

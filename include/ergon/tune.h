@@ -7,21 +7,21 @@
  *     options.knob = ERG_TUNE_POWER;
  *     if (erg_tune_open(&tune, &options, &err) != 0) ...
  *     each step:  erg_tune_step_begin(tune, &err);
- *                 ... the step; wait for the GPU, or let the host run ahead by little ...
+ *                 ... the step; wait for the GPU, or let the host run only little ahead ...
  *                 erg_tune_step_end(tune, &err);
  *     erg_tune_close(tune, &err);
  *
- * The steps of the training itself are measured, in blocks of some steps at one value of the knob.
- * A golden section over the values finds the best one. Two values are compared by blocks that
- * follow each other, in turn, until the interval of their difference says which is better, or that
- * it matters by less than 1 %. So what drifts meanwhile, such as heat, does not decide. Then the
- * best value stays set. When time or power of the steps moves by 3 % for 200 steps, all is done
- * again. The close sets again what was set before, and so does the end of the process, however it
- * ends; without root's rights all of it goes through "ergon daemon".
+ * The tuner measures the steps of the training itself, in blocks of some steps at one value of the
+ * knob. A golden section over the values finds the best one. Two values are compared by alternating
+ * blocks until the confidence interval of their difference excludes 0 or lies within 1 %, so slow
+ * drift, such as heat, does not decide. Then the best value stays set. When time or power of the
+ * steps moves by 3 % for 200 steps, the search starts again. The close restores the previous value,
+ * and so does the end of the process in any way. Without root's rights the tuner uses "ergon
+ * daemon".
  *
- * The GPUs of one tuner get one value. One thread at a time. A pause between two steps, such as at
- * the end of an epoch, costs the block that is under way and nothing else. Structs begin with their
- * size, as in ergon/hook.h. Values that are not known are NaN.
+ * All GPUs of a tuner get the same value. One thread at a time may use a tuner. A pause between two
+ * steps, such as at the end of an epoch, costs only the current block. Structs begin with their
+ * size: see ergon/hook.h. Unknown values are NaN.
  *
  * The selectors, their formulas and the profile file are those of Zeus 0.16.0's
  * GlobalPowerLimitOptimizer; the last selector is ours.
@@ -42,7 +42,7 @@ extern "C" {
 
 struct erg_tune;
 
-/* Nothing is set unless the knob is named. */
+/* The knob must be named. */
 enum erg_tune_knob {
     ERG_TUNE_NONE = 0,  /* refused */
     ERG_TUNE_POWER = 1, /* power limit, W */
@@ -65,32 +65,32 @@ struct erg_tune_options {
     double weight;    /* COST: 0 to 1 */
     double slowdown;  /* SLOWDOWN: at least 1 */
     double budget_j;  /* BUDGET: of a step, of all GPUs */
-    const char *gpus; /* as of erg_meter_open() */
-    /* A file of measurements, as Zeus writes it too: one that is there is taken instead of
-     * measuring, else it is written. NULL: none. */
+    const char *gpus; /* as in erg_meter_open() */
+    /* A file of measurements in Zeus' format: an existing one replaces the measurements, else it is
+     * written. NULL: none. */
     const char *profile;
-    int32_t least, most;   /* W or MHz; 0: as far as all GPUs go */
-    int32_t step;          /* between two values; 0: 25 W, and of clocks as many as make 33 */
-    int32_t settle_steps;  /* after each change, not measured */
-    int32_t measure_steps; /* of a block, at least */
-    double measure_s;      /* likewise */
+    int32_t least, most;   /* W or MHz; 0: the range of all GPUs */
+    int32_t step;          /* between two values; 0: 25 W, or such that there are 33 clocks */
+    int32_t settle_steps;  /* steps after each change that are not measured */
+    int32_t measure_steps; /* least steps of a block */
+    double measure_s;      /* least seconds of a block */
 };
 
 enum erg_tune_state {
     ERG_TUNE_MEASURING = 0,
     ERG_TUNE_DONE = 1,
-    ERG_TUNE_FAILED = 2 /* what was set is as before */
+    ERG_TUNE_FAILED = 2 /* the previous value is restored */
 };
 
 struct erg_tune_stats {
     uint32_t size;
     int32_t state;    /* enum erg_tune_state */
-    int32_t value;    /* that is set: W or MHz */
-    int32_t meets;    /* with DONE: 0 if no value keeps to the slowdown or the budget */
-    int32_t points;   /* values that were measured, for erg_tune_point() */
-    int32_t searches; /* begun; more than 1: steps have changed */
-    int64_t blocks;   /* measured */
-    int64_t steps;    /* that were ended */
+    int32_t value;    /* in force: W or MHz */
+    int32_t meets;    /* with DONE: 0 if no value meets the slowdown or budget */
+    int32_t points;   /* measured values, for erg_tune_point() */
+    int32_t searches; /* searches begun; more than 1: the steps have changed */
+    int64_t blocks;   /* measured blocks */
+    int64_t steps;    /* ended steps */
 };
 
 /* A value that was measured. */
@@ -98,32 +98,32 @@ struct erg_tune_point {
     uint32_t size;
     int32_t value;
     int32_t blocks;
-    double time_s, energy_j; /* of a step; of a profile that Zeus wrote, of its window */
-    double time_uncertainty_s, energy_uncertainty_j; /* 95 %; NaN of one block */
+    double time_s, energy_j; /* of a step; in a profile of Zeus, of its window */
+    double time_uncertainty_s, energy_uncertainty_j; /* 95 %; NaN for one block */
 };
 
-/* Size, COST with weight 0.5, slowdown 1, 5 steps to settle, 20 to measure, 2 s. The knob is left
- * to be named. */
+/* Sets the size, COST with weight 0.5, slowdown 1, 5 steps to settle, 20 to measure, 2 s. The
+ * caller sets the knob. */
 void erg_tune_defaults(struct erg_tune_options *options);
 
-/* Takes the right to set the knob, and sets the first value. ERG_NO_DEVICE where the GPU, its
- * energy or the permission is missing. */
+/* Takes the right to set the knob, and sets the first value. ERG_NO_DEVICE if the GPU, its energy
+ * counter or the permission is missing. */
 int erg_tune_open(struct erg_tune **tune, const struct erg_tune_options *options,
                   struct erg_error *err);
 
 int erg_tune_step_begin(struct erg_tune *tune, struct erg_error *err);
 
-/* At the end of a block this waits for the energy counters, about 0.2 s, and sets the next value.
- * After a failure all is set as before, and later calls repeat the error. */
+/* At the end of a block it waits for the energy counters, about 0.2 s, and sets the next value.
+ * After a failure the previous value is restored, and later calls repeat the error. */
 int erg_tune_step_end(struct erg_tune *tune, struct erg_error *err);
 
-/* Sets again what was set before. Fails when that failed; the tuner is gone all the same. NULL is
- * fine. */
+/* Restores the previous value and frees the tuner, even if the call fails because the value could
+ * not be restored. NULL is fine. */
 int erg_tune_close(struct erg_tune *tune, struct erg_error *err);
 
 int erg_tune_stats(const struct erg_tune *tune, struct erg_tune_stats *stats);
 
-/* From 0, in rising order of values; -1 for one that is not there. */
+/* Index from 0, in rising order of values; -1 beyond the last. */
 int erg_tune_point(const struct erg_tune *tune, int32_t index, struct erg_tune_point *point);
 
 #ifdef __GNUC__

@@ -28,7 +28,7 @@ static const struct erg_option options[] = {
     {"job", 'j', ERG_OPTION_FILE, "JOB.yaml", AT(job), .help = "the same, from a job"},
     {"constants", 'k', ERG_OPTION_TEXT, "KEY,…", AT(keys),
      .default_text = "gemm_efficiency,layer_overhead_us,link_efficiency,network_efficiency",
-     .help = "what is fitted, at most eight"},
+     .help = "constants to fit, at most eight"},
     {"folds", 'f', ERG_OPTION_LONG, "N", AT(folds), 2, ERG_FIT_MOST_FOLDS, .default_text = "5",
      .help = "parts of the rows, each of which is predicted from the others"},
     {"output", 'o', ERG_OPTION_FILE, "FILE.yaml", AT(output),

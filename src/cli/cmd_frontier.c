@@ -107,7 +107,7 @@ static const struct erg_option options[] = {
      .argument = "FORMAT",
      .offset = offsetof(struct frontier_values, format),
      .choices = formats,
-     .help = "what to print (default: a table)"},
+     .help = "output format (default: a table)"},
     {0},
 };
 

@@ -20,7 +20,7 @@ static const struct erg_option options[] = {
     {"stage", 's', ERG_OPTION_LONG, "N", AT(stage), 0, 1e6, .default_text = "0",
      .help = "the pipeline rank, from 0"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
-     .help = "of the plan (default: sequential+clocks)"},
+     .help = "method of the plan (default: sequential+clocks)"},
     {"point", 'p', ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
      .help =
          "the point of this number; 1 is the fastest (default: the plan's selected one, if it is "

@@ -33,9 +33,9 @@ static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output),
      .help = "write the table, or with --json the document, to this file"},
     {"carbon", 'c', ERG_OPTION_FILE, "TABLE.csv", AT(carbon),
-     .help = "what the energy emits, by a table with the columns utc_hour,g_per_kwh"},
+     .help = "report emissions, by a table with the columns utc_hour,g_per_kwh"},
     {"price", 'p', ERG_OPTION_FILE, "TABLE.csv", AT(price),
-     .help = "what it costs, by a table with the columns utc_hour,usd_per_kwh"},
+     .help = "report the cost, by a table with the columns utc_hour,usd_per_kwh"},
     {0},
 };
 

@@ -28,7 +28,7 @@ static const struct erg_option options[] = {
              "b microbatch; v virtual stages in place of l; e ranks that experts are spread over; "
              "fsdp ranks that share weights"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
-     .choices = erg_recompute_names, .help = "what is computed again in the backward pass"},
+     .choices = erg_recompute_names, .help = "outputs to compute again in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(wish.offload), 0, 1,
      .help = "share of the activations that moves to host memory"},
     {"solve-offload", 'S', ERG_OPTION_TEXT, "BYTES|gpu", AT(wish.solve),
@@ -37,7 +37,7 @@ static const struct erg_option options[] = {
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(wish.per_stage),
      .help = "with --solve-offload: a ratio for each stage"},
     {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(wish.copies), .choices = copies,
-     .default_text = "group", .help = "what is copied at once: all of a chunk, or a layer"},
+     .default_text = "group", .help = "unit of a copy: all of a chunk, or a layer"},
     {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(wish.accounting), .choices = accountings,
      .help =
          "bytes of the tensors (arena), of the blocks that a caching allocator gives them, or of "

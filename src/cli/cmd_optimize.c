@@ -37,7 +37,7 @@ static const struct erg_option options[] = {
     {"search", 's', ERG_OPTION_CHOICE, "HOW", AT(search), .choices = searches,
      .help = "how configurations to measure are chosen"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "emulated", .help = "what measures"},
+     .default_text = "emulated", .help = "device that measures"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
      .help =
          "with --device cuda: lock the GPUs' clocks to search them, too, and unlock them at the "

@@ -14,8 +14,8 @@ static const char *const objectives[] = {"fastest", "least_energy", NULL};
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(wish.gpus),
      .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
-             "use, of several kinds also which; any: up to the cluster's, which are used unless "
-             "given"},
+             "use, of several kinds also which; any: up to the cluster's (default: all of the "
+             "cluster)"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(wish.cluster),
      .help = "another cluster than the job's"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(wish.batch), 1, ERG_JOB_MOST_BATCH,
@@ -25,8 +25,8 @@ static const struct erg_option options[] = {
     {"sequence", 's', ERG_OPTION_LONG, "S", AT(wish.sequence), 1, 1e9,
      .help = "tokens of a sequence"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(wish.engine),
-     .help = "what trains: a name of the catalogue (data/engines) or a file; the job's unless "
-             "given"},
+     .help = "engine that trains: a name of the catalogue (data/engines) or a file (default: the "
+             "job's)"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
      .choices = erg_recompute_names,
      .help = "only layouts that compute this again (default: all are tried)"},
@@ -35,18 +35,18 @@ static const struct erg_option options[] = {
     {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(wish.fsdp),
      .help = "also layouts that shard weights and gradients over data ranks, of one stage (FSDP)"},
     {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(wish.objective), .choices = objectives,
-     .help = "what is best, over the GPUs' clocks too (default: fastest; with --deadline "
+     .help = "goal, over the GPUs' clocks too (default: fastest; with --deadline "
              "least_energy)"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(wish.deadline_s), 1e-6, 1e9,
-     .help = "of an iteration"},
+     .help = "time of an iteration"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(wish.energy_j), 1e-6, 1e18,
-     .help = "of an iteration, all GPUs together"},
+     .help = "energy of an iteration, all GPUs together"},
     {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(wish.power_w), 1e-6, 1e15,
      .help = "mean over an iteration, all GPUs together"},
     {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(wish.memory_bytes), 1, 1e18,
-     .help = "what a GPU has for tensors (default: 90 % of its memory)"},
+     .help = "memory of a GPU for tensors (default: 90 % of its memory)"},
     {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(wish.host_bytes), 1, 1e18,
-     .help = "what a node has for offloaded activations (default: the cluster's)"},
+     .help = "memory of a node for offloaded activations (default: the cluster's)"},
     {"top", 't', ERG_OPTION_LONG, "K", AT(wish.top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
@@ -54,7 +54,7 @@ static const struct erg_option options[] = {
              "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; e "
              "ranks that experts are spread over; fsdp ranks that share weights"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
-     .help = "this one beside the best: what makes it slower, or what forbids it"},
+     .help = "compare this one with the best: what makes it slower or forbids it"},
     {"slots", 0, ERG_OPTION_FLAG, NULL, AT(slots),
      .help =
          "which slots of a node the groups of the best layout take, and how many layers, by the "

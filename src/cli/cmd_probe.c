@@ -37,7 +37,7 @@ static const struct erg_option options[] = {
     {"calibrate", 'c', ERG_OPTION_FILE, "FILE.yaml", AT(calibrate),
      .help = "write the constants that explain the measurements, as a GPU that jobs can name"},
     {"rows", 'o', ERG_OPTION_FILE, "ROWS.csv", AT(rows),
-     .help = "keep the measurements here (with --calibrate: beside FILE); those that are there are "
+     .help = "keep the measurements here (with --calibrate: next to FILE); existing ones are "
              "not made again"},
     {"from", 'f', ERG_OPTION_FILE, "ROWS.csv", AT(from),
      .help = "measure nothing; take these measurements"},
@@ -46,7 +46,7 @@ static const struct erg_option options[] = {
              "or of "
              "its architecture (default: the catalogue's entry for what is measured)"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "cuda", .help = "what is measured"},
+     .default_text = "cuda", .help = "device to measure"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
      .help = "GPUs of the emulated group, or of the rows that are taken (default: 2)"},
     {"thermal", 't', ERG_OPTION_FLAG, NULL, AT(thermal),

@@ -26,7 +26,7 @@ static const struct erg_option options[] = {
     {"layers", 'l', ERG_OPTION_LONG, "N", AT(layers), 2, 1000, .default_text = "4",
      .help = "layers of the stack"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "emulated", .help = "what measures"},
+     .default_text = "emulated", .help = "device that measures"},
     {"repeatable", 'r', ERG_OPTION_FLAG, NULL, AT(repeatable),
      .help = "with --device cuda: compare gradients by an attention that repeats bit by bit; needs "
              "memory for a layer's scores"},

@@ -6,7 +6,7 @@
  * instruction of the schedule. An option consists of a clock, a mode and, where communication
  * overlaps, the start and the number of SMs of each communication. `ergon optimize`, `ergon plan`
  * and `ergon frontier` make plans; erg_plan_write() and erg_plan_load() keep them in one format
- * (docs/plan-format.md).
+ * (docs/formats/plan.md).
  *
  * A plan is accepted only after a complete check (erg_plan_check): every index, the order of
  * instructions, and the time and energy of every point compared with the sum of its instructions.

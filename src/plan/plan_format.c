@@ -1,4 +1,4 @@
-/* Plans as JSON and back: the tables of their fields, which docs/plan-format.md describes. */
+/* Plans as JSON and back: the tables of their fields, which docs/formats/plan.md describes. */
 #include "plan/plan_internal.h"
 
 #include "io/fields.h"

@@ -1,5 +1,5 @@
 /*
- * Report: a plan document (docs/plan-format.md) as something people look at: a page, a table and
+ * Report: a plan document (docs/formats/plan.md) as something people look at: a page, a table and
  * a trace; documents of memory and of layouts as pages. Nothing is computed here that the document
  * does not say.
  *
