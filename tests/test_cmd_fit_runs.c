@@ -232,7 +232,8 @@ static void bad_folders_are_named(void **state)
         {"fit -c @/cluster.yaml -e @/engine.yaml", "needs ROWS.csv or --from RUN", 2},
         {"fit --from @/one --from @/one", "is named twice; expected it once", 2},
         {"fit @/rows.csv --from @/one", "needs the option --engine NAME", 2},
-        {"fit @/rows.csv --from @/one -e ergon", "expected one of --cluster FILE and --job JOB.yaml", 2},
+        {"fit @/rows.csv --from @/one -e ergon",
+         "expected one of --cluster FILE and --job JOB.yaml", 2},
         {"fit --from @/nowhere",
          "/nowhere: there is no file sessions.jsonl; expected the folder of "
          "a run (ergon train --output)",

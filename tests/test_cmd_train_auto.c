@@ -293,8 +293,7 @@ static void what_cannot_be_chosen_is_named(void **state)
     text.count = 0;
     erg_text_printf(&text, "layers: [2]\n%s", open_job);
     write_text("lists.yaml", text.data);
-    check_ranks(1, 2, "the job lists stages but no microbatches",
-                "@/lists.yaml -o @/x --auto");
+    check_ranks(1, 2, "the job lists stages but no microbatches", "@/lists.yaml -o @/x --auto");
     erg_text_release(&text);
     /* The folder of another run is left as it is. */
     check_ranks(1, 0, "trained 1 step", "@/job.yaml -o @/other -n 1 -q");

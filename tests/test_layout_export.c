@@ -123,8 +123,7 @@ static void parts_of_a_layer(void **state)
         bool mixed;
         const char *megatron, *torchtitan;
     } cases[] = {
-        {ERG_RECOMPUTE_NORMS, false, "\n--recompute-modules layernorm\n",
-         "recomputes norms; this"},
+        {ERG_RECOMPUTE_NORMS, false, "\n--recompute-modules layernorm\n", "recomputes norms; this"},
         {ERG_RECOMPUTE_ACTIVATION, false, "\n--recompute-modules mlp\n",
          "recomputes the activation"},
         {ERG_RECOMPUTE_NONE, true,

@@ -478,9 +478,10 @@ static void test_refusals(void **state)
                    "no time before the start");
     struct erg_job_trace *trace;
     struct erg_error err;
-    assert_fails(erg_job_trace_parse(&trace, "log", HELIOS "7,u,v,8,6,1,DONE,5,x,y,9,5\n",
-                                     sizeof HELIOS "7,u,v,8,6,1,DONE,5,x,y,9,5\n" - 1, fleet, &err),
-                 &err, "a log in the format of Helios is not a trace; \"ergon import trace\" converts it");
+    assert_fails(
+        erg_job_trace_parse(&trace, "log", HELIOS "7,u,v,8,6,1,DONE,5,x,y,9,5\n",
+                            sizeof HELIOS "7,u,v,8,6,1,DONE,5,x,y,9,5\n" - 1, fleet, &err),
+        &err, "a log in the format of Helios is not a trace; \"ergon import trace\" converts it");
 }
 
 int main(void)

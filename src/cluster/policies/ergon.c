@@ -82,10 +82,8 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define FREE_SHARE 0.3 /* share of all GPUs that is enough for new jobs */
-#define TAKEN_SHARE                                                                                \
-    0.01 /* of all GPUs: where more are free, no job waits for those of a slower                   \
-          * one */
+#define FREE_SHARE 0.3   /* share of all GPUs that is enough for new jobs */
+#define TAKEN_SHARE 0.01 /* of all GPUs: with more free ones, no job waits for a slower one */
 #define ENERGY_SHARE 0.31
 
 static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
