@@ -76,7 +76,7 @@ static void test_host(void **state)
     write_text("two.yaml", "nodes: 1\ngpus_per_node: 2\ngpu: H100-SXM\n");
     write_text("host.yaml",
                "name: host\ncluster: two.yaml\nengine: ergon\nbatch: 8\nsequence: 16\nrepeats: 2\n"
-               "settle: {seconds: 0}\nrecord: {window_s: 0.02}\n"
+               "settle: {seconds: 0}\nrecord: {window_s: 0.02}\ntrace: {ranks: stages}\n"
                "points: [{model: ./tiny, layouts: [\"t=1\", \"t=2\"]}]\n"
                "optimisations: [base, act]\nfigures: [4, 8]\n");
     check(0, "4 ran now; ok 4", "characterize @/host.yaml --device host -o @/host");
@@ -98,6 +98,10 @@ static void test_host(void **state)
     json_decref(sweep);
     erg_text_release(&path);
     shell("test $(ls @/host/twins | wc -l) = 4 && grep -q 'id=\"twins\"' @/host/report.html");
+    /* One step is traced, behind the windows: the last line of the log has no window but it. */
+    shell("test $(find @/host/runs -name 'trace-*.json' | wc -l) = 4");
+    shell("for log in @/host/runs/*/run/metrics.jsonl; do tail -n 1 $log |"
+          " grep -q '\"window_steps\": *1,' || exit 1; done");
     /* Nothing is left of weights. */
     shell("test -z \"$(find @/host -name checkpoints)\"");
     /* The same points on an emulated machine are others. */

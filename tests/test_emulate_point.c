@@ -86,6 +86,24 @@ static void the_first_stage_looks_words_up(void **state)
     study_close(&study);
 }
 
+/* A stage in the middle sends and receives a message each way of each of 128 microbatches, the
+ * first and the last one half of them. */
+static void messages_are_counted(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_study_result result = study_run(&study);
+    for (size_t k = 0; k < result.kernels_count; k++) {
+        const struct erg_result_kernels *kernels = &result.kernels[k];
+        for (size_t c = 0; c < kernels->category_count; c++)
+            if (!strcmp(kernels->categories[c].name, "SendRecv"))
+                assert_near(kernels->categories[c].count,
+                            kernels->stage == 0 || kernels->stage == 7 ? 256 : 512, 0);
+    }
+    study_close(&study);
+}
+
 /* ---- heat ---- */
 
 /* T = inlet + A P of the means, on every node. */
@@ -372,6 +390,35 @@ static void twin_dies_differ(void **state)
 }
 
 /* Early stages on cool slots, whole stages each. */
+/* The cap of a board is for both of its dies: of 400 W an idle one, at 45 W, leaves 355. */
+static void dies_share_a_cap(void **state)
+{
+    (void)state;
+    struct test_study study;
+    struct erg_error err;
+    study_open(&study, "llama-3.2-1b", "t=1", 2048, 4, ERG_RECOMPUTE_FULL);
+    erg_gpu_free(study.machine.gpu);
+    erg_engine_free(study.machine.engine);
+    erg_chassis_free(study.chassis);
+    assert_ok(erg_gpu_load(&study.machine.gpu, "MI250", &err), &err);
+    assert_ok(erg_engine_load(&study.machine.engine, "megatron-mi250", &err), &err);
+    assert_ok(erg_chassis_load(&study.chassis, "mi250-4-air", &err), &err);
+    study.machine.chassis = study.chassis;
+    study.point.power_w = 200;
+    study.cluster.nodes = 1;
+    study.point.layout.data = 8;
+    study.point.layout.microbatches = 4;
+    struct erg_study_result both = study_run(&study);
+    study.point.layout.data = 1;
+    struct erg_study_result alone = study_run(&study);
+    for (size_t i = 0; i + 1 < both.gpu_count; i += 2)
+        assert_true(both.gpu[i].power_w.mean + both.gpu[i + 1].power_w.mean < 402);
+    assert_true(both.gpu[0].cap_share > 0.9);
+    assert_true(alone.gpu[0].power_w.mean > 210);
+    assert_true(alone.gpu[0].busy_clock_mhz > both.gpu[0].busy_clock_mhz + 100);
+    study_close(&study);
+}
+
 static void cold_first_moves_stages(void **state)
 {
     (void)state;
@@ -509,6 +556,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(the_first_stage_looks_words_up),
+        cmocka_unit_test(messages_are_counted),
         cmocka_unit_test(temperatures_are_those_of_the_powers),
         cmocka_unit_test(warmer_air_makes_it_slower_and_dearer),
         cmocka_unit_test(heat_holds_the_rear),
@@ -522,6 +570,7 @@ int main(void)
         cmocka_unit_test(one_layer_more_in_front),
         cmocka_unit_test(twice_as_many_h100),
         cmocka_unit_test(twin_dies_differ),
+        cmocka_unit_test(dies_share_a_cap),
         cmocka_unit_test(cold_first_moves_stages),
         cmocka_unit_test(a_search_finds_cool_slots),
         cmocka_unit_test(adapters_are_cheaper),

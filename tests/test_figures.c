@@ -285,6 +285,23 @@ static void test_page(void **state)
     free(page);
 }
 
+/* No heading above the bars is wider than its part: a letter of 10 px takes 5.2 of them. */
+static void test_headings_fit(void **state)
+{
+    (void)state;
+    char *page = read_file("study/report.html");
+    size_t seen = 0;
+    for (const char *at = page; (at = strstr(at, "y=\"25.0\" class=\"group\">")) != NULL; at++) {
+        const char *text = strchr(at, '>') + 1, *view = at;
+        while (view > page && strncmp(view, "viewBox=\"0 0 ", 13) != 0)
+            view--;
+        assert_true(42 + 5.2 * (double)strcspn(text, "<") <= strtod(view + 13, NULL));
+        seen++;
+    }
+    assert_true(seen > 3);
+    free(page);
+}
+
 static void test_redrawn(void **state)
 {
     (void)state;
@@ -363,11 +380,12 @@ static void test_pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collection), cmocka_unit_test(test_panels),
-        cmocka_unit_test(test_maps),       cmocka_unit_test(test_bars),
-        cmocka_unit_test(test_order),      cmocka_unit_test(test_described),
-        cmocka_unit_test(test_page),       cmocka_unit_test(test_redrawn),
-        cmocka_unit_test(test_findings),   cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_collection),   cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_maps),         cmocka_unit_test(test_bars),
+        cmocka_unit_test(test_order),        cmocka_unit_test(test_described),
+        cmocka_unit_test(test_page),         cmocka_unit_test(test_redrawn),
+        cmocka_unit_test(test_findings),     cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_headings_fit),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -15,14 +15,15 @@ struct nodes {
     struct erg_engine *engine;
 };
 
-static struct nodes open_nodes(const char *cluster, const char *engine)
+/* `gpu` NULL: that of the cluster. */
+static struct nodes open_nodes(const char *cluster, const char *gpu, const char *engine)
 {
     struct erg_error err;
     struct nodes nodes;
     char path[500];
     snprintf(path, sizeof path, CLUSTERS "%s.yaml", cluster);
     assert_ok(erg_cluster_load(&nodes.cluster, path, &err), &err);
-    assert_ok(erg_gpu_load(&nodes.gpu, nodes.cluster->gpu, &err), &err);
+    assert_ok(erg_gpu_load(&nodes.gpu, gpu ? gpu : nodes.cluster->gpu, &err), &err);
     assert_ok(erg_engine_load(&nodes.engine, engine, &err), &err);
     return nodes;
 }
@@ -93,7 +94,7 @@ static bool fits(const struct erg_layout_search *search, struct erg_layout layou
 static void map_of_memory(void **state)
 {
     (void)state;
-    struct nodes nodes = open_nodes("charllm-h200", "megatron-h800");
+    struct nodes nodes = open_nodes("charllm-h200", "H200-SXM", "megatron-h800");
     const struct {
         const char *model;
         long sequence, tensor, pipeline;
@@ -207,7 +208,7 @@ static struct point point_of(const struct nodes *nodes, const char *name, long s
 static void microbatches(void **state)
 {
     (void)state;
-    struct nodes nodes = open_nodes("charllm-h200", "megatron-h800");
+    struct nodes nodes = open_nodes("charllm-h200", "H200-SXM", "megatron-h800");
     const double seconds[] = {26.8, 28.9, 33.8, 43.9}, watts[] = {629, 631, 616, 579};
     double efficiency = INFINITY;
     for (int i = 0; i < 4; i++) {
@@ -228,8 +229,8 @@ static void microbatches(void **state)
 static void other_gpus(void **state)
 {
     (void)state;
-    struct nodes h200 = open_nodes("charllm-h200", "megatron-h800");
-    struct nodes h100 = open_nodes("charllm-h100", "megatron-h800");
+    struct nodes h200 = open_nodes("charllm-h200", "H200-SXM", "megatron-h800");
+    struct nodes h100 = open_nodes("charllm-h100", "H100-SXM", "megatron-h800");
     const long degrees[][2] = {{8, 2}, {4, 4}, {2, 8}};
     double least[2] = {INFINITY, INFINITY}, most[2] = {0, 0};
     for (size_t i = 0; i < 3; i++) {
@@ -259,7 +260,7 @@ static void dies(void **state)
 {
     (void)state;
     struct erg_error err;
-    struct nodes nodes = open_nodes("charllm-mi250", "megatron-mi250");
+    struct nodes nodes = open_nodes("charllm-mi250", NULL, "megatron-mi250");
     struct erg_model *model = load_model("llama3-30b", 0);
     const struct erg_layout_search search = search_on(&nodes, model, 2048);
     const struct erg_layout layout = layout_with(4, 4, 1, ERG_RECOMPUTE_FULL);

@@ -81,9 +81,14 @@ static int add_model(struct erg_text *job, const struct erg_model *model, struct
     return 0;
 }
 
-/* A job with the given steps and interval of log lines. */
+static bool has_gpus(const struct erg_study_point *point)
+{
+    return strcmp(point->measuring->device, "host") != 0;
+}
+
+/* A job with the given steps and interval of log lines, and then one traced step. */
 static int write_job(const struct measured_run *at, const char *name, long steps, long every,
-                     struct erg_error *err)
+                     bool traced, struct erg_error *err)
 {
     const struct erg_study_point *point = at->point;
     struct erg_text job = {0};
@@ -99,10 +104,13 @@ static int write_job(const struct measured_run *at, const char *name, long steps
                         "train:\n  data: [{file: tokens.bin, type: uint32}]\n  updates: %ld\n"
                         "  learning_rate: 0.0001\n  log_every: %ld\n  sequence_parallel: %s\n"
                         "  checkpoint: {keep: 1}\n",
-                        steps, every,
+                        traced ? steps + 1 : steps, every,
                         point->layout.tensor > 1 && point->machine->engine->sequence_parallel
                             ? "true"
                             : "false");
+        if (traced)
+            erg_text_printf(&job, "  trace_every: %ld\n  trace_kernels: %s\n", steps + 1,
+                            has_gpus(point) ? "true" : "false");
         result = erg_file_write(path, job.data, job.count, err);
     }
     free(path);
@@ -118,11 +126,6 @@ static void remove_tree(const char *path)
     const char *const words[] = {"rm", "-rf", "--", path, NULL};
     (void)erg_subprocess_run(&process, words, NULL, 600, NULL);
     erg_subprocess_release(&process);
-}
-
-static bool has_gpus(const struct erg_study_point *point)
-{
-    return strcmp(point->measuring->device, "host") != 0;
 }
 
 /* Runs the job into FOLDER/run, which is gone before, and its checkpoints afterwards. */
@@ -240,7 +243,7 @@ static int read_log(const struct measured_run *at, struct measured_windows *wind
 static int time_step(const struct measured_run *at, double *step_s, struct erg_error *err)
 {
     struct measured_windows windows;
-    if (write_job(at, "probe.yaml", PROBE_STEPS, 1, err) != 0 ||
+    if (write_job(at, "probe.yaml", PROBE_STEPS, 1, false, err) != 0 ||
         train(at, "probe.yaml", NULL, err) != 0 || read_log(at, &windows, err) != 0)
         return -1;
     *step_s = INFINITY; /* the first steps choose their kernels */
@@ -501,10 +504,12 @@ static int measure(struct measured_run *at, struct erg_study_result *result, str
     const long steps = at->warm + measuring->repeats * at->window;
     char *recording =
         erg_arena_printf(at->arena, "%s/points/%s.rec", at->measuring->folder, at->point->id);
-    if (write_job(at, "job.yaml", steps, at->window, err) != 0 ||
+    if (write_job(at, "job.yaml", steps, at->window, measuring->trace_stages, err) != 0 ||
         train(at, "job.yaml", has_gpus(at->point) ? recording : NULL, err) != 0 ||
         read_log(at, &windows, err) != 0)
         return -1;
+    while (windows.count > 0 && windows.items[windows.count - 1].step > steps)
+        json_decref(windows.items[--windows.count].line); /* of the traced step */
     int result_status = fill_result(at, &windows, result, err);
     release_windows(&windows);
     return result_status;

@@ -64,6 +64,46 @@ double erg_emulation_phase_w(const struct emulation *emulation, const struct emu
     return (pass->energy_j + messages_j) / (pass->own_s + pass->spin_s);
 }
 
+/* Mean power of a GPU while another one has passes. */
+static double power_beside(const struct emulation *emulation, const struct emulated_rank *gpu,
+                           const struct emulated_rank *working)
+{
+    const struct emulated_lane *own = erg_emulation_lane(emulation, gpu);
+    const struct emulated_lane *other = erg_emulation_lane(emulation, working);
+    double now_s = 0, sum_j = 0, sum_s = 0;
+    for (size_t i = 0, k = 0; i < own->count && k < other->count;) {
+        const double end_s = fmin(own->items[i].end_s, other->items[k].end_s);
+        if (other->items[k].pass >= 0) {
+            sum_j += (end_s - now_s) * erg_emulation_phase_w(emulation, gpu, &own->items[i]);
+            sum_s += end_s - now_s;
+        }
+        now_s = end_s;
+        i += own->items[i].end_s <= now_s;
+        k += other->items[k].end_s <= now_s;
+    }
+    return sum_s > 0 ? sum_j / sum_s : gpu->power_w;
+}
+
+/* The GPUs of a board share its cap: each may draw what the others leave while it works. */
+static void share_caps(struct emulation *emulation)
+{
+    const long group = emulation->gpu.cap_group;
+    for (long rank = 0; group > 1 && rank < emulation->gpus; rank++) {
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
+        double left_w = emulation->gpu.power_cap_w * (double)group;
+        long others = group - 1;
+        for (long i = 0; i < emulation->gpus; i++) {
+            const struct emulated_rank *other = &emulation->gpu_at[i];
+            if (i == rank || other->node != gpu->node || other->local / group != gpu->local / group)
+                continue;
+            left_w -= power_beside(emulation, other, gpu);
+            others--;
+        }
+        left_w -= (double)others * emulation->gpu.idle_power_w;
+        gpu->cap_w += 0.5 * (left_w - gpu->cap_w);
+    }
+}
+
 void erg_emulation_run_power(struct emulation *emulation)
 {
     for (long rank = 0; rank < emulation->gpus; rank++) {
@@ -80,6 +120,7 @@ void erg_emulation_run_power(struct emulation *emulation)
         gpu->power_w = sum_j / emulation->time_s;
         gpu->hbm_w = memory_j / emulation->time_s;
     }
+    share_caps(emulation);
 }
 
 /* ---- heat ---- */

@@ -38,6 +38,7 @@ struct emulated_rank {
     long node, local;
     long tensor, context, data, stage;
     double request_mhz; /* what is asked for */
+    double cap_w;       /* of the group's power cap what the others leave while it works */
     double fault_mhz;   /* the clock that a fault leaves; 0: none */
     double heat_mhz;    /* the clock that heat leaves; INFINITY: it does not act */
     double free_mhz;    /* the highest of a pass when heat last did not act */
@@ -140,7 +141,8 @@ void erg_emulation_load(const void *load, double clock_mhz, double temperature_c
 /* When every pass runs: fills lanes and time_s. */
 void erg_emulation_run_schedule(struct emulation *emulation);
 
-/* Mean power of every GPU, and its power in what is not a pass. */
+/* Mean power of every GPU, and its power in what is not a pass; what it leaves of a cap that
+ * several share. */
 void erg_emulation_run_power(struct emulation *emulation);
 /* Power of a GPU in a phase. */
 double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_rank *gpu,

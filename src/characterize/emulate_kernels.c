@@ -288,6 +288,14 @@ static void add_embedding(struct erg_emulated_kernels *kernels, const struct emu
     }
 }
 
+/* Messages that a pass of a chunk receives and sends. */
+static double messages(const struct emulation *emulation, const struct emulated_rank *gpu,
+                       long chunk)
+{
+    const long stages = emulation->layout.pipeline, own = chunk * stages + gpu->stage;
+    return stages > 1 ? (own > 0) + (own + 1 < stages * emulation->layout.virtual_stages) : 0;
+}
+
 /* For messages of other stages, sums of gradients, the optimizer. */
 static void add_phases(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                        const struct emulated_rank *gpu)
@@ -306,6 +314,7 @@ static void add_phases(struct erg_emulated_kernels *kernels, const struct emulat
         before_s = phase->end_s;
         if (phase->pass >= 0) {
             category[ERG_CATEGORY_SEND_RECV].energy_j += stages ? gpu->costs.message_j : 0;
+            category[ERG_CATEGORY_SEND_RECV].count += messages(emulation, gpu, phase->pass / 2);
         } else if (phase->kind == EMULATED_OPTIMIZER) {
             add_wait(&category[ERG_CATEGORY_MEMORY], 0, time_s, energy_j);
             category[ERG_CATEGORY_MEMORY].count++;

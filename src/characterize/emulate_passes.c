@@ -20,6 +20,7 @@ static void costs_at(const struct emulation *emulation, const struct emulated_ra
     struct erg_layout_work work = emulation->work;
     *hot = emulation->gpu;
     hot->static_power_w = erg_static_power(&emulation->gpu, temperature_c);
+    hot->power_cap_w = gpu->cap_w;
     request.gpu = hot;
     erg_layout_work_recap(&work, &request);
     erg_layout_costs_at(costs, &request, &work, clock_mhz);

@@ -6,7 +6,8 @@
  * is found in rounds:
  *
  *   1. Every pass of every GPU at its temperature: static power grows with it, so the cap leaves a
- *      lower clock, and a limit of heat a lower one still (layout/energy).
+ *      lower clock, and a limit of heat a lower one still (layout/energy). GPUs of one board share
+ *      its cap. The first stage has the embedding as well.
  *   2. Ranks that exchange in every layer (tensor, context, expert groups, FSDP) take the longest
  * of their passes; the faster ones spin in the collective meanwhile.
  *   3. The schedule pass by pass, every replica with its own times. A message takes its bytes at
@@ -14,6 +15,8 @@
  *      once. Then gradients, and the optimizer when all GPUs have theirs.
  *   4. The power of every GPU over the iteration, its mean, the temperatures that follow
  * (thermal/), and the die's ripple around them.
+ *
+ * A fault comes to a point that has settled without it: its GPUs keep a share of their clocks.
  *
  * Equal keys give equal results, bit for bit; the name of a point is none of its keys.
  */

@@ -234,6 +234,7 @@ static void fill_gpus(struct emulation *emulation)
         gpu->local = emulation->places[rank] % emulation->node_gpus;
         gpu->request_mhz = point->clock_mhz > 0 ? fmin(point->clock_mhz, highest) : highest;
         gpu->heat_mhz = INFINITY;
+        gpu->cap_w = emulation->gpu.power_cap_w;
         gpu->mean_c = gpu->busy_c = emulation->gpu.reference_c;
         gpu->passes =
             erg_arena_alloc(emulation->arena, (size_t)emulation->passes * sizeof *gpu->passes);

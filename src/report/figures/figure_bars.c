@@ -142,6 +142,13 @@ static void draw_bar(struct bars *at, struct erg_text *out, const struct svg_sca
     erg_text_release(&title);
 }
 
+/* How wide a part is for its bars and the two headings above them, of 12 and 10 px. */
+static double frame_width(double inner, const char *head, const char *second)
+{
+    const double widest = fmax(7.2 * (double)strlen(head), 5.4 * (double)strlen(second));
+    return LEFT + fmax(inner, widest) + RIGHT;
+}
+
 static void draw_frame(struct erg_text *out, struct svg_scale *scale, double width,
                        const char *head, const char *second)
 {
@@ -219,14 +226,14 @@ static void draw_run(struct bars *at, const struct bar *bars, size_t first, size
     for (size_t i = first; i < end; i = erg_figure_layout_end(&at->marks, i))
         inner += BAR * (double)(erg_figure_layout_end(&at->marks, i) - i) + GROUP_GAP;
     const bool sharded = is_sharded(bars[first].mark);
-    const double width = fmax(LEFT + inner + RIGHT, 150);
+    const char *second = sharded ? "fully sharded" : "tensor, expert, pipeline";
+    const double width = frame_width(inner, bars[first].mark->model, second);
     struct figure_part *part = erg_figure_part(
         at->figure, width, TOP + HEIGHT + FOOT + erg_figure_variant_width(&at->marks));
     struct erg_text *out = &part->body;
     struct svg_scale *scale = sharded ? &at->sharded_scale : &at->scale;
     double x = LEFT + GROUP_GAP;
-    draw_frame(out, scale, width, bars[first].mark->model,
-               sharded ? "fully sharded" : "tensor, expert, pipeline");
+    draw_frame(out, scale, width, bars[first].mark->model, second);
     for (size_t i = first; i < end;) {
         size_t next = erg_figure_layout_end(&at->marks, i);
         const double start = x;
@@ -288,12 +295,12 @@ static void draw_stages(struct bars *at, const struct bar *bars)
     const struct erg_collected *mark = bars->mark;
     const long stages = stages_of(mark);
     const double bar = stages > 16 ? 7 : stages > 8 ? 10 : BAR;
-    const double width = fmax(LEFT + bar * (double)stages + 2 * GROUP_GAP + RIGHT, 130);
+    char text[64];
+    snprintf(text, sizeof text, "microbatch %ld", mark->microbatch);
+    const double width = frame_width(bar * (double)stages + 2 * GROUP_GAP, mark->label, text);
     struct figure_part *part = erg_figure_part(at->figure, width, TOP + HEIGHT + 30);
     struct erg_text *out = &part->body;
     struct svg_scale *scale = is_sharded(mark) ? &at->sharded_scale : &at->scale;
-    char text[64];
-    snprintf(text, sizeof text, "microbatch %ld", mark->microbatch);
     draw_frame(out, scale, width, mark->label, text);
     for (long stage = 0; stage < stages; stage++) {
         double x = LEFT + GROUP_GAP + bar * (double)stage;
