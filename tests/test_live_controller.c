@@ -243,14 +243,26 @@ static void jobs_that_are_over_are_forgotten(void **state)
 static void tables_do_not_grow_for_ever(void **state)
 {
     (void)state;
-    enum { FORGOTTEN = 2100 };
+    enum { FORGOTTEN = 520 };
+    char *text, *path, token[ERG_TOKEN_LENGTH + 1], name[100];
+    struct erg_error err;
     begin(1);
     submit_job(8);
     pass(2);
     pass(2);
     assert_int_equal(world.jobs[0].state, ERG_LIVE_RUNNING);
-    for (int i = 0; i < FORGOTTEN; i++)
-        submit_job(8);
+    token_of(token, 0);
+    snprintf(name, sizeof name, "spool/%s/request.json", token);
+    assert_ok(erg_file_read(in_folder(name), 0, &text, NULL, &err), &err);
+    for (int i = 1; i <= FORGOTTEN; i++) {
+        token_of(token, i);
+        assert_ok(erg_job_folder_make(&path, in_folder("spool"), token, &err), &err);
+        free(path);
+        write_in_job(i, "request.json", text);
+        world.jobs[i].state = ERG_LIVE_HELD;
+    }
+    free(text);
+    world.count += FORGOTTEN;
     pass(2);
     assert_int_equal(at.controller->scheduler->jobs_count, FORGOTTEN + 1);
     for (int i = 1; i <= FORGOTTEN; i++) {

@@ -14,7 +14,7 @@
 enum {
     TALKS_MOST_S = 30,
     LEASE_S = 30,
-    FORGOTTEN_MOST = 2000, /* rows of the scheduler's tables, of jobs that are forgotten */
+    FORGOTTEN_MOST = 500, /* rows of the scheduler's tables, of jobs that are forgotten */
 };
 
 struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
