@@ -238,6 +238,51 @@ static void jobs_that_are_over_are_forgotten(void **state)
     end();
 }
 
+/* The rows of the scheduler are bounded, too: it begins anew with what the journal has, and jobs
+ * that run go on. */
+static void tables_do_not_grow_for_ever(void **state)
+{
+    (void)state;
+    enum { FORGOTTEN = 520 };
+    char *text, *path, token[ERG_TOKEN_LENGTH + 1], name[100];
+    struct erg_error err;
+    begin(1);
+    submit_job(8);
+    pass(2);
+    pass(2);
+    assert_int_equal(world.jobs[0].state, ERG_LIVE_RUNNING);
+    token_of(token, 0);
+    snprintf(name, sizeof name, "spool/%s/request.json", token);
+    assert_ok(erg_file_read(in_folder(name), 0, &text, NULL, &err), &err);
+    for (int i = 1; i <= FORGOTTEN; i++) {
+        token_of(token, i);
+        assert_ok(erg_job_folder_make(&path, in_folder("spool"), token, &err), &err);
+        free(path);
+        write_in_job(i, "request.json", text);
+        world.jobs[i].state = ERG_LIVE_HELD;
+    }
+    free(text);
+    world.count += FORGOTTEN;
+    pass(2);
+    assert_int_equal(at.controller->scheduler->jobs_count, FORGOTTEN + 1);
+    for (int i = 1; i <= FORGOTTEN; i++) {
+        world.jobs[i].state = ERG_LIVE_CANCELLED;
+        world.jobs[i].forgotten = true;
+    }
+    pass(2);
+    report(0, "training", 2);
+    pass(90000); /* the last 200 are known for a day */
+    report(0, "training", 3);
+    pass(2);
+    assert_int_equal(at.controller->count, 1);
+    assert_int_equal(at.controller->scheduler->jobs_count, 1);
+    assert_int_equal(at.controller->scheduler->jobs[0].state, ERG_JOB_RUNNING);
+    assert_int_equal(world.jobs[0].state, ERG_LIVE_RUNNING);
+    assert_int_equal(world.calls, 1);
+    assert_true(times_said("job 1: place") == 1);
+    end();
+}
+
 /* ---- what is adopted ---- */
 
 static struct erg_live_plan plan_of(long job)
@@ -516,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_job_gets_another_node_than_that_on_which_it_failed),
         cmocka_unit_test(gpus_of_an_avoided_node_are_not_kept),
         cmocka_unit_test(jobs_that_are_over_are_forgotten),
+        cmocka_unit_test(tables_do_not_grow_for_ever),
         cmocka_unit_test(power_is_given_on_when_a_job_has_obeyed),
         cmocka_unit_test(a_restart_raises_no_power),
         cmocka_unit_test(clocks_of_other_hosts_change_nothing),

@@ -10,6 +10,7 @@
 #include "cluster/live/controller.h"
 #include "cluster/policies/policies.h"
 #include "live_day.h"
+#include "live_power.h"
 #include "side_by_side.h"
 
 #include <signal.h>
@@ -223,10 +224,12 @@ static size_t ended(void)
     return count;
 }
 
+static double patience_s = 100;
+
 /* Until so many of the jobs have; some times as long as that should take. */
 static void await_ended(size_t count)
 {
-    const double give_up_s = unix_s() + 100;
+    const double give_up_s = unix_s() + patience_s;
     while (ended() < count) {
         if (unix_s() > give_up_s || !controller_lives()) {
             show();
@@ -309,6 +312,7 @@ static void test_controller_killed(void **state)
     (void)state;
     const char *given = getenv("LIVE_KILLS");
     const long kills = given ? atol(given) : 8;
+    patience_s = fmax(patience_s, 6 * (double)kills);
     begin("");
     start_controller();
     submit_day(10, 2.5 * (double)kills, "");
@@ -579,7 +583,8 @@ static void test_preempted(void **state)
            "%ld after\n",
            began_s - asked_s, before, after);
     assert_true(before >= 1 && after >= 1);
-    assert_true(lines_with("schedule.log", "job 1: hold, since it came back by itself") >= 1);
+    /* It was held before it could start again by itself. */
+    assert_true(before + after <= lines_with("schedule.log", "job 1: place, since"));
 }
 
 static void test_trainers_misbehave(void **state)
@@ -717,38 +722,6 @@ static void test_spool_full(void **state)
     assert_in_range(lines_with("schedule.log", "status.json"), 1, 3);
 }
 
-static int compare_watts(const void *a, const void *b)
-{
-    const struct watts *x = a, *y = b;
-    return (x->at_s > y->at_s) - (x->at_s < y->at_s);
-}
-
-static double idle_w(const char *gpu)
-{
-    return gpu[0] == 'h' ? 70 : 50;
-}
-
-/* What all may draw at a moment, by the plan files as their trainers read them: until the first is
- * read that one counts. */
-static double draw_w(const struct steps *steps, double at_s)
-{
-    double sum_w = 8 * 70 + 8 * 50;
-    for (size_t k = 0; k < steps->lives_count; k++) {
-        const struct life *life = &steps->lives[k];
-        double each_w = 0;
-        if (at_s < life->from_s || at_s > life->until_s)
-            continue;
-        for (size_t w = 0; w < steps->watts_count; w++)
-            if (steps->watts[w].life == k && (each_w == 0 || steps->watts[w].at_s <= at_s))
-                each_w = steps->watts[w].each_w;
-        for (size_t s = 0; each_w > 0 && s < steps->stretches_count; s++)
-            if (steps->stretches[s].incarnation == life->incarnation &&
-                strcmp(steps->stretches[s].token, life->token) == 0)
-                sum_w += fmax(0, each_w - idle_w(steps->stretches[s].gpu));
-    }
-    return sum_w;
-}
-
 static void test_power_cap(void **state)
 {
     (void)state;
@@ -769,12 +742,7 @@ static void test_power_cap(void **state)
     struct steps *steps = read_steps();
     check_steps(steps);
     check_ends_once();
-    double most_w = 0;
-    qsort(steps->watts, steps->watts_count, sizeof *steps->watts, compare_watts);
-    for (size_t w = 0; w < steps->watts_count; w++) {
-        most_w = fmax(most_w, draw_w(steps, steps->watts[w].at_s));
-        most_w = fmax(most_w, draw_w(steps, steps->lives[steps->watts[w].life].from_s));
-    }
+    const double most_w = most_drawn_w(steps);
     printf("at most %.0f W of %.0f W\n", most_w, cap_w);
     if (most_w > cap_w + 1)
         show();

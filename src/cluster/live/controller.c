@@ -6,11 +6,16 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TALKS_MOST_S = 30, LEASE_S = 30 };
+enum {
+    TALKS_MOST_S = 30,
+    LEASE_S = 30,
+    FORGOTTEN_MOST = 500, /* rows of the scheduler's tables, of jobs that are forgotten */
+};
 
 struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
                                           ...)
@@ -87,10 +92,10 @@ static int go_on_with_clock(struct erg_controller *controller, struct erg_error 
     return 0;
 }
 
-int erg_controller_new(struct erg_controller **out, const struct erg_controller_setup *setup,
-                       struct erg_error *err)
+/* A controller that is all-zero; to be released where it fails, too. */
+static int begin(struct erg_controller *controller, const struct erg_controller_setup *setup,
+                 struct erg_error *err)
 {
-    struct erg_controller *controller = erg_xcalloc(1, sizeof *controller);
     const struct erg_live_file *file = setup->file;
     const double idle_w = erg_fleet_idle_power(&file->fleet);
     controller->setup = *setup;
@@ -116,10 +121,8 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
                  erg_journal_get_speeds(controller->journal, &controller->recalled_speeds, err);
     if (result == 0)
         result = open_speeds(controller, err);
-    if (result != 0) {
-        erg_controller_free(controller);
+    if (result != 0)
         return -1;
-    }
     controller->scheduler = erg_scheduler_new_live(&(struct erg_live_setup){
         .fleet = &file->fleet,
         .speeds = controller->speeds,
@@ -128,8 +131,19 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
         .tariff = setup->tariff,
         .power_cap_w = file->power_cap_w,
     });
-    *out = controller;
     return 0;
+}
+
+int erg_controller_new(struct erg_controller **controller, const struct erg_controller_setup *setup,
+                       struct erg_error *err)
+{
+    struct erg_controller_setup own = *setup;
+    own.journal = setup->journal ? erg_xstrdup(setup->journal) : NULL;
+    *controller = erg_xcalloc(1, sizeof **controller);
+    if (begin(*controller, &own, err) == 0)
+        return 0;
+    erg_controller_free(*controller);
+    return -1;
 }
 
 void erg_live_track_release(struct erg_live_track *track)
@@ -141,10 +155,8 @@ void erg_live_track_release(struct erg_live_track *track)
     erg_placement_release(&track->shown);
 }
 
-void erg_controller_free(struct erg_controller *controller)
+static void release(struct erg_controller *controller)
 {
-    if (!controller)
-        return;
     if (controller->folder)
         erg_lease_give_back(&controller->lease, controller->folder);
     for (size_t i = 0; i < controller->count; i++) {
@@ -165,7 +177,36 @@ void erg_controller_free(struct erg_controller *controller)
     erg_text_release(&controller->events);
     json_decref(controller->recalled_speeds);
     free(controller->node_states);
+}
+
+void erg_controller_free(struct erg_controller *controller)
+{
+    if (!controller)
+        return;
+    release(controller);
+    free((char *)(uintptr_t)controller->setup.journal); /* its own */
     free(controller);
+}
+
+/* The tables of the scheduler and of its policy keep a row of each job that ever came. Where most
+ * of them are of jobs that are forgotten, all begins anew, as after the end of a controller: what
+ * is known is in the journal. */
+static int renew(struct erg_controller *controller, struct erg_error *err)
+{
+    if (controller->scheduler->jobs_count <= FORGOTTEN_MOST + 2 * controller->count)
+        return 0;
+    struct erg_controller *before = erg_xmalloc(sizeof *before);
+    *before = *controller;
+    release(controller);
+    *controller = (struct erg_controller){0};
+    int result = begin(controller, &before->setup, err);
+    memcpy(controller->notes, before->notes, sizeof before->notes);
+    controller->notes_count = before->notes_count;
+    controller->decisions = before->decisions;
+    controller->actions_done = before->actions_done;
+    controller->actions_failed = before->actions_failed;
+    free(before);
+    return result;
 }
 
 bool erg_controller_is_busy(const struct erg_controller *controller)
@@ -419,7 +460,7 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         return -1;
     erg_controller_publish(controller);
     *wait_s = next_wait(controller);
-    return 0;
+    return renew(controller, err);
 }
 
 int erg_controller_hand_back(struct erg_controller *controller, size_t *count,
