@@ -44,6 +44,7 @@ static const char *const rooms[] = {
     "plan",
     "report",
     "report/figures",
+    "report/text",
     "hooks",
     "decoder",
     "train",
@@ -65,6 +66,7 @@ static const char *const rooms[] = {
     "observe",
     "daemon",
     "api",
+    "serve",
     "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };

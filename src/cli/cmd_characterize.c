@@ -1,7 +1,7 @@
 /* ergon characterize SWEEP.yaml: one job in every combination of layout and optimisation. */
 #include "api/characterizing.h"
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/table.h"
 
@@ -84,7 +84,7 @@ static void print_points(const struct erg_characterizing *at)
     erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (size_t i = 0; i < at->collection->count; i++)
         add_mark(&table, &at->collection->marks[i]);
-    erg_print_table(&table, "  ");
+    erg_print_table(stdout, &table, "  ");
     printf("%s: %zu ran now; ok %zu, out of memory %zu, impossible %zu, failed %zu, not run %zu\n",
            at->folder, at->tally.ran, by_status[ERG_RESULT_OK], by_status[ERG_RESULT_MEMORY],
            by_status[ERG_RESULT_IMPOSSIBLE], by_status[ERG_RESULT_FAILED],
@@ -161,7 +161,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     int status = erg_characterizing_run(&at, &wish, err);
     if (status == 0 && call->common.json) {
-        erg_print_json(json_incref(at.document));
+        erg_print_json(stdout, json_incref(at.document));
     } else if (status == 0 && values->list) {
         print_list(at.document);
     } else if (status == 0) {

@@ -1,6 +1,6 @@
 /* ergon doctor: what this machine can and cannot do, and why. */
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/table.h"
 #include "io/json.h"
@@ -85,7 +85,7 @@ static void print_json(const struct erg_doctor *doctor)
         json_array_append_new(gpus, gpu_json(&doctor->gpus[g]));
     json_t *document = erg_json_pack("{s:i, s:s, s:o, s:o}", "schema_version", 1, "ergon_version",
                                      ERGON_VERSION, "findings", findings, "gpus", gpus);
-    erg_print_json(document);
+    erg_print_json(stdout, document);
 }
 
 /* ---- for people ---- */

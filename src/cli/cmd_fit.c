@@ -2,7 +2,7 @@
  * iterations. */
 #include "api/fitting.h"
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/table.h"
 
@@ -201,7 +201,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     int status = erg_fitting_run(&at, &wish, err);
     if (status == 0 && call->common.json)
-        erg_print_json(erg_fitting_document(&at));
+        erg_print_json(stdout, erg_fitting_document(&at));
     else if (status == 0)
         print_text(&at);
     erg_fitting_release(&at);

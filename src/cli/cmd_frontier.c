@@ -1,6 +1,6 @@
 /* ergon frontier PROFILE.csv: the time-energy frontier of a pipeline from a measured profile. */
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -262,7 +262,7 @@ static void print_json(const struct result *result)
     json_object_set_new(reference, "time_s", erg_json_number(result->highest_clock_s));
     json_object_set_new(reference, "energy_j", erg_json_number(result->highest_clock_j));
     json_object_set_new(root, "highest_clock", reference);
-    erg_print_json(root);
+    erg_print_json(stdout, root);
 }
 
 /* All points of the frontier, the chosen one selected: energies of one GPU per stage. */

@@ -1,6 +1,6 @@
 /* ergon hook show: the clocks that a rank of another trainer gets when it follows a plan. */
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "hooks/programme.h"
 #include "io/json.h"
@@ -99,7 +99,7 @@ static void print(const struct shown *shown)
         else
             erg_table_add(&table, "%d to %d", low, high);
     }
-    erg_print_table(&table, "  ");
+    erg_print_table(stdout, &table, "  ");
     printf("\nOutside of steps: %d MHz.\n", programme->highest_mhz);
 }
 
@@ -119,7 +119,7 @@ static void print_json(const struct shown *shown)
                                             (json_int_t)(group->end - group->first), "clock_mhz",
                                             group->clock_mhz, "planned_mhz", planned));
     }
-    erg_print_json(erg_json_pack(
+    erg_print_json(stdout, erg_json_pack(
         "{s:i, s:s, s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:i, s:o}", "schema_version", 1, "method",
         erg_method_name(shown->method), "point", (json_int_t)shown->point, "stage",
         (json_int_t)shown->stage, "time_s", programme->step_s, "changes",

@@ -1,7 +1,7 @@
 /* ergon import: other tools' files as files of ours, or as what they say. */
+#include "api/import_kernels.h"
 #include "cli/cli.h"
-#include "cli/import_kernels.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/log.h"
 #include "base/text.h"
@@ -98,7 +98,7 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
                           "schema_version", 1, "model", job->model->name, "parameters",
                           erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
                           (json_int_t)job->layout.microbatches, "gpu_base", base->name);
-        erg_print_json(root);
+        erg_print_json(stdout, root);
         return;
     }
     printf("%s: %.4g billion parameters, %ld layers, sequences of %ld\n", job->model->name,
@@ -216,7 +216,7 @@ static int import_kineto(const struct erg_invocation *call, struct erg_error *er
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import kineto\" takes FILE..., --recording, --categories, and "
                         "--csv or --json");
-    return erg_import_kernels(&wish,
+    return erg_import_kernels(stdout, &wish,
                               call->common.json ? ERG_IMPORT_JSON
                               : values->csv     ? ERG_IMPORT_CSV
                                                 : ERG_IMPORT_TABLE,

@@ -2,9 +2,9 @@
 #include "cli/cli.h"
 
 #include "cli/live_option.h"
-#include "cli/print.h"
 #include "cluster/live/job_list.h"
 #include "io/json.h"
+#include "io/print.h"
 
 #include <math.h>
 #include <time.h>
@@ -52,7 +52,7 @@ static void print_json(const struct erg_live_list *list)
     json_t *jobs = json_array();
     for (size_t i = 0; i < list->count; i++)
         json_array_append_new(jobs, line_document(&list->items[i]));
-    erg_print_json(erg_json_pack("{s:s, s:i, s:o}", "schema", "ergon.jobs", "schema_version", 1,
+    erg_print_json(stdout, erg_json_pack("{s:s, s:i, s:o}", "schema", "ergon.jobs", "schema_version", 1,
                                  "jobs", jobs));
 }
 
@@ -112,7 +112,7 @@ static void print_table(const struct erg_live_list *list)
         else
             erg_table_add(&table, "%s", erg_live_line_says(line));
     }
-    erg_print_table(&table, "");
+    erg_print_table(stdout, &table, "");
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

@@ -1,7 +1,7 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
 #include "api/optimizing.h"
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/interrupt.h"
 #include "io/json.h"
@@ -86,7 +86,7 @@ static int print_result(const struct erg_invocation *call, const char *folder, j
                         struct erg_error *err)
 {
     if (call->common.json) {
-        erg_print_json(json_incref(plan));
+        erg_print_json(stdout, json_incref(plan));
         return 0;
     }
     struct erg_text table = {0};

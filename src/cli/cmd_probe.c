@@ -1,7 +1,7 @@
 /* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
 #include "cli/cli.h"
-#include "cli/probe_print.h"
-#include "cli/probe_thermal.h"
+#include "probe/probe_print.h"
+#include "probe/probe_thermal.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -306,9 +306,9 @@ static int conclude(const struct probe_call *at, bool json, struct erg_error *er
                                           .fit = path ? &fit : NULL,
                                           .path = path};
     if (!status && json)
-        erg_probe_print_json(&findings);
+        erg_probe_print_json(stdout, &findings);
     else if (!status)
-        erg_probe_print(&findings);
+        erg_probe_print(stdout, &findings);
     erg_probe_ceilings_release(&ceilings);
     return status ? -1 : 0;
 }
@@ -361,7 +361,7 @@ static int run_thermal(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "a command was given with --device emulated; expected one only for the "
                         "GPUs of this machine");
-    return erg_probe_thermal(&request, err);
+    return erg_probe_thermal(stdout, &request, err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

@@ -1,7 +1,7 @@
 /* ergon schedule LIVE.yaml: a policy drives the managed jobs of a Slurm cluster. */
 #include "cli/cli.h"
-#include "cli/schedule_page.h"
-#include "cli/schedule_status.h"
+#include "cluster/live/schedule_status.h"
+#include "serve/schedule_page.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"

@@ -1,10 +1,10 @@
 /* ergon serve: metrics of all GPUs for Prometheus and others to scrape; the clocks of a plan for
  * other trainers. */
 #include "cli/cli.h"
-#include "cli/serve_address.h"
-#include "cli/serve_http.h"
-#include "cli/serve_plan.h"
-#include "cli/serve_token.h"
+#include "serve/serve_address.h"
+#include "serve/serve_http.h"
+#include "serve/serve_plan.h"
+#include "serve/serve_token.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"

@@ -1,7 +1,7 @@
 /* ergon show PLAN.json: the comparison that a plan holds, and the recipe of one of its points. */
 #include "api/plan_chosen.h"
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/memory.h"
 #include "io/json.h"
@@ -230,7 +230,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     int status = choose(plan, call->values, &choice, err);
     if (!status && call->common.json) {
-        erg_print_json(erg_plan_chosen_document(plan, choice.held_until_s));
+        erg_print_json(stdout, erg_plan_chosen_document(plan, choice.held_until_s));
     } else if (!status) {
         struct erg_text table = {0};
         json_t *document = erg_plan_json(plan);

@@ -1,8 +1,8 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
+#include "api/simulate_sweep.h"
 #include "api/simulating.h"
 #include "cli/cli.h"
-#include "cli/print.h"
-#include "cli/simulate_sweep.h"
+#include "io/print.h"
 
 #include "base/table.h"
 #include "cluster/traces/generate.h"
@@ -253,9 +253,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct simulate_values *values = call->values;
     if (values->sweep) {
-        const struct simulate_sweep request = {values->sweep, values->output, values->part,
+        const struct erg_sweep_wish request = {values->sweep, values->output, values->part,
                                                values->slurm};
-        return check_sweep(call, err) != 0 ? -1 : simulate_sweep(&request, call->common.json, err);
+        return check_sweep(call, err) != 0 ? -1 : erg_simulate_sweep(stdout, &request, call->common.json, err);
     }
     if (values->generate)
         return generate(call, err);
@@ -265,7 +265,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_simulating at;
     int status = erg_simulating_run(&at, &wish, err);
     if (status == 0 && call->common.json)
-        erg_print_json(erg_simulating_document(&at));
+        erg_print_json(stdout, erg_simulating_document(&at));
     erg_simulating_release(&at);
     return status;
 }

@@ -3,8 +3,8 @@
 
 #include "api/submitting.h"
 #include "cli/live_option.h"
-#include "cli/print.h"
 #include "io/json.h"
+#include "io/print.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
 static void print(const struct erg_invocation *call, const struct erg_submitted *submitted)
 {
     if (call->common.json) {
-        erg_print_json(erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted",
+        erg_print_json(stdout, erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted",
                                      "job", (json_int_t)submitted->id, "token", submitted->token,
                                      "folder", submitted->folder, "types", submitted->types));
         return;

@@ -4,9 +4,8 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/print.h"
-#include "cli/train_preview.h"
 #include "device/backend.h"
+#include "io/print.h"
 #include "launch/launch.h"
 #include "layout/memory/stage_memory.h"
 #include "optimize/optimize.h"
@@ -14,6 +13,7 @@
 #include "train/run/run_layout.h"
 #include "train/run/run_memory.h"
 #include "train/run/session.h"
+#include "train/run/train_preview.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -246,9 +246,9 @@ static int preview(const struct erg_invocation *call, const struct erg_train_opt
     preview.layout = layout;
     erg_run_plan_expect(&preview.planned, plan, asked->plan, job);
     if (result == 0 && call->common.json)
-        erg_print_json(erg_run_preview_document(&preview));
+        erg_print_json(stdout, erg_run_preview_document(&preview));
     else if (result == 0)
-        erg_train_preview_print(&preview);
+        erg_train_preview_print(stdout, &preview);
     if (result == 0)
         result = check_memory(&preview, backend, err);
     erg_run_preview_release(&preview);

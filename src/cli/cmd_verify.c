@@ -1,6 +1,6 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/table.h"
 #include "device/real.h"
@@ -129,7 +129,7 @@ static void print_costs(const struct erg_verification *verification)
                   sum(sequential[0]->stack, sequential[1]->stack));
         erg_table_add(&table, "%s", "");
     }
-    erg_print_table(&table, "");
+    erg_print_table(stdout, &table, "");
     print_shares(verification);
     print_clocks(verification);
 }
@@ -162,7 +162,7 @@ static void print_partitions(const struct erg_verification *verification)
         }
     }
     putchar('\n');
-    erg_print_table(&table, "");
+    erg_print_table(stdout, &table, "");
 }
 
 static void print_numbers(const struct erg_verification *verification)
@@ -189,7 +189,7 @@ static void print_numbers(const struct erg_verification *verification)
         erg_table_add(&table, "%s", "");
     }
     putchar('\n');
-    erg_print_table(&table, "");
+    erg_print_table(stdout, &table, "");
 }
 
 /* ---- as JSON ---- */
@@ -278,7 +278,7 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
 {
     const struct erg_job *job = request->job;
     if (call->common.json) {
-        erg_print_json(document(verification, request->layers));
+        erg_print_json(stdout, document(verification, request->layers));
         return;
     }
     printf("%s: %d layers of %s, a microbatch of %ld x %ld tokens, on %s%s\n\n", job->name,
