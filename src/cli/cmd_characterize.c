@@ -1,11 +1,9 @@
 /* ergon characterize SWEEP.yaml: one job in every combination of layout and optimisation. */
 #include "api/characterizing.h"
+#include "api/characterizing_print.h"
 #include "cli/cli.h"
 #include "io/print.h"
 
-#include "base/table.h"
-
-#include <math.h>
 #include <stdio.h>
 
 struct characterize_values {
@@ -51,71 +49,6 @@ static const struct erg_option options[] = {
      .help = "so long from a cold start, in place of the steady state"},
     {0},
 };
-
-static void add_number(struct erg_table *table, const char *unit, double value)
-{
-    if (isnan(value))
-        erg_table_add(table, "-");
-    else
-        erg_table_add(table, "%.4g%s", value, unit);
-}
-
-static void add_mark(struct erg_table *table, const struct erg_collected *mark)
-{
-    const struct erg_study_result *result = mark->result;
-    const struct erg_result_metrics *m = &result->metrics;
-    const bool ok = result->status == ERG_RESULT_OK;
-    erg_table_add(table, "%s", mark->name);
-    erg_table_add(table, "%s", erg_result_status_names[result->status]);
-    add_number(table, " s", ok ? m->time_s : NAN);
-    add_number(table, " kJ", ok ? m->energy_j / 1e3 : NAN);
-    add_number(table, " W", ok ? m->power_w.mean : NAN);
-    add_number(table, " C", ok ? m->temperature_c.mean : NAN);
-    add_number(table, " MHz", ok ? m->busy_clock_mhz : NAN);
-    erg_table_add(table, "%s", mark->equal ? "=" : "");
-}
-
-static void print_points(const struct erg_characterizing *at)
-{
-    static const char *const heads[] = {"point", "status", "time",       "energy",
-                                        "power", "heat",   "busy clock", ""};
-    struct erg_table table = {.columns = 0};
-    const size_t *by_status = at->tally.by_status;
-    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
-    for (size_t i = 0; i < at->collection->count; i++)
-        add_mark(&table, &at->collection->marks[i]);
-    erg_print_table(stdout, &table, "  ");
-    printf("%s: %zu ran now; ok %zu, out of memory %zu, impossible %zu, failed %zu, not run %zu\n",
-           at->folder, at->tally.ran, by_status[ERG_RESULT_OK], by_status[ERG_RESULT_MEMORY],
-           by_status[ERG_RESULT_IMPOSSIBLE], by_status[ERG_RESULT_FAILED],
-           by_status[ERG_RESULT_SKIPPED]);
-}
-
-static void print_findings(const struct erg_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_study_finding *finding = &findings->items[i];
-        printf("%-6s %s: %s\n       expected %s\n       ours: %s\n", finding->id,
-               erg_finding_verdict_names[finding->verdict], finding->claim, finding->expected,
-               finding->ours);
-    }
-}
-
-static void print_list(const json_t *document)
-{
-    const json_t *mark;
-    size_t i;
-    json_array_foreach(json_object_get(document, "marks"), i, mark)
-    {
-        const char *impossible = json_string_value(json_object_get(mark, "impossible"));
-        printf("%s  %s%s%s%s\n", json_string_value(json_object_get(mark, "id")),
-               json_string_value(json_object_get(mark, "name")),
-               json_is_true(json_object_get(mark, "equal")) ? " =" : "", impossible ? ": " : "",
-               impossible ? impossible : "");
-    }
-    printf("%zu points, %lld runs\n", json_array_size(json_object_get(document, "marks")),
-           (long long)json_integer_value(json_object_get(document, "runs")));
-}
 
 static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invocation *call,
                      struct erg_error *err)
@@ -163,11 +96,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     if (status == 0 && call->common.json) {
         erg_print_json(stdout, json_incref(at.document));
     } else if (status == 0 && values->list) {
-        print_list(at.document);
+        erg_characterizing_print_list(stdout, &at);
     } else if (status == 0) {
-        print_points(&at);
+        erg_characterizing_print_points(stdout, &at);
         if (values->check)
-            print_findings(&at.findings);
+            erg_characterizing_print_findings(stdout, &at);
     }
     if (status == 0 && !values->list)
         status = erg_characterizing_judge(&at, err);

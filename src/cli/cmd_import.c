@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "cluster/traces/import.h"
+#include "cluster/traces/trace_print.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "job/job.h"
@@ -157,50 +157,6 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
     return status;
 }
 
-static void say_imported(const struct erg_trace_import *import, const char *path)
-{
-    erg_log(ERG_LOG_WARNING,
-            "%s: %zu job%s of a log as of %s; left out: %zu that asked for no GPUs, %zu that never "
-            "ran, %zu that still ran when the log ended, %zu wrong; drawn: the models of %zu, the "
-            "GPU types of %zu; %zu ask for another number of GPUs, of which profiles speak",
-            path, import->jobs, erg_plural(import->jobs), import->layout, import->without_gpus,
-            import->never_ran, import->still_ran, import->wrong, import->given_model,
-            import->given_type, import->resized);
-    if (import->with_wrong_part > 0)
-        erg_log(ERG_LOG_WARNING, "%s: %zu job%s lack%s a task or an attempt that is wrong", path,
-                import->with_wrong_part, erg_plural(import->with_wrong_part),
-                import->with_wrong_part == 1 ? "s" : "");
-    if (*import->first_wrong.message)
-        erg_log(ERG_LOG_WARNING, "the first that is wrong: %s", import->first_wrong.message);
-}
-
-/* The log of another cluster as a trace on standard output; what was left out or drawn is logged.
- */
-static int import_trace(const struct erg_invocation *call, struct erg_error *err)
-{
-    const struct import_values *values = call->values;
-    const char *log = call->arguments[1];
-    const uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
-    struct erg_fleet *fleet;
-    struct erg_trace_maker maker;
-    struct erg_trace_import import;
-    if (erg_fleet_load(&fleet, values->cluster, err) != 0)
-        return -1;
-    int status = erg_trace_maker_init(&maker, fleet, values->profiles, err);
-    if (status == 0)
-        status = erg_trace_import(&import, &maker, log, seed, err);
-    if (status == 0) {
-        struct erg_text text = {0};
-        say_imported(&import, log);
-        erg_trace_maker_write(&text, &maker);
-        fwrite(text.data, 1, text.count, stdout);
-        erg_text_release(&text);
-    }
-    erg_trace_maker_release(&maker);
-    erg_fleet_free(fleet);
-    return status;
-}
-
 static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct import_values *values = call->values;
@@ -242,7 +198,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
                         "takes --seed");
-    return import_trace(call, err);
+    return erg_trace_print_import(
+        stdout, values->cluster, values->profiles, call->arguments[1],
+        call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed, err);
 }
 
 const struct erg_command erg_cmd_import = {
