@@ -114,9 +114,11 @@ int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_p
 
 /*
  * The selected point as JSON, with the launch slot and SMs of every communication: what ergon
- * show(1) prints with --json. Each call makes a text that lives as long as the plan.
+ * show(1) prints with --json; and for people, behind a comparison of the plan's methods, as it
+ * prints without. Each call makes a text that lives as long as the plan; NULL: there is no memory.
  */
 const char *erg_plan_chosen_json(struct erg_plan *plan);
+const char *erg_plan_chosen_text(struct erg_plan *plan);
 
 /* The whole plan as a file that erg_plan_open() reads, and as a page. */
 int erg_plan_save(const struct erg_plan *plan, const char *path, struct erg_error *err);

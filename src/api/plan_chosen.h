@@ -7,8 +7,7 @@
 
 #include "plan/plan.h"
 
-/* `held_until_s`: the pipeline waits until then whatever it does; 0: it does not. Owned by the
- * caller. */
-json_t *erg_plan_chosen_document(const struct erg_plan *plan, double held_until_s);
+/* Owned by the caller. */
+json_t *erg_plan_chosen_document(const struct erg_plan *plan);
 
 #endif
