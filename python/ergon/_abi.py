@@ -79,6 +79,108 @@ ERG_WATCH_WARNING = 1
 erg_hook_exchange = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 
 
+class erg_ask_calculon(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("model", c.c_char_p),
+        ("system", c.c_char_p),
+        ("folder", c.c_char_p),
+        ("gpus", c.c_int64),
+        ("batch", c.c_int64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_doctor(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("gpus", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_fit(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("rows", c.c_char_p),
+        ("runs", c.c_void_p),
+        ("run_count", c.c_size_t),
+        ("engine", c.c_char_p),
+        ("job", c.c_char_p),
+        ("cluster", c.c_char_p),
+        ("keys", c.c_char_p),
+        ("output", c.c_char_p),
+        ("folds", c.c_int64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_frontier(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("profile", c.c_char_p),
+        ("plan", c.c_char_p),
+        ("microbatches", c.c_int64),
+        ("virtual_stages", c.c_int64),
+        ("interleaved", c.c_int32),
+        ("points", c.c_int64),
+        ("blocking_power_w", c.c_void_p),
+        ("p2p_latency_s", c.c_double),
+        ("unit_s", c.c_double),
+        ("deadline_s", c.c_double),
+        ("energy_j", c.c_double),
+        ("seed", c.c_uint64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_jobs(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("live", c.c_char_p),
+        ("all", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_programme(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("plan", c.c_char_p),
+        ("method", c.c_char_p),
+        ("point", c.c_int64),
+        ("stage", c.c_int64),
+        ("dwell_s", c.c_double),
+        ("least_change_mhz", c.c_double),
+        ("clocks_only", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_trace(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("cluster", c.c_char_p),
+        ("profiles", c.c_char_p),
+        ("recipe", c.c_char_p),
+        ("log", c.c_char_p),
+        ("seed", c.c_uint64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_verify(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("plan", c.c_char_p),
+        ("device", c.c_char_p),
+        ("layers", c.c_int64),
+        ("repeatable", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
 class erg_characterization_counts(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -721,6 +823,14 @@ class erg_window_result(c.Structure):
 
 
 SIZES = {
+    erg_ask_calculon: 56,
+    erg_ask_doctor: 24,
+    erg_ask_fit: 88,
+    erg_ask_frontier: 112,
+    erg_ask_jobs: 32,
+    erg_ask_programme: 72,
+    erg_ask_trace: 56,
+    erg_ask_verify: 56,
     erg_characterization_counts: 64,
     erg_characterization_options: 96,
     erg_error: 1028,
@@ -762,6 +872,14 @@ SIZES = {
 }
 
 OFFSETS = {
+    erg_ask_calculon: {"size": 0, "model": 8, "system": 16, "folder": 24, "gpus": 32, "batch": 40, "watch": 48},
+    erg_ask_doctor: {"size": 0, "gpus": 8, "watch": 16},
+    erg_ask_fit: {"size": 0, "rows": 8, "runs": 16, "run_count": 24, "engine": 32, "job": 40, "cluster": 48, "keys": 56, "output": 64, "folds": 72, "watch": 80},
+    erg_ask_frontier: {"size": 0, "profile": 8, "plan": 16, "microbatches": 24, "virtual_stages": 32, "interleaved": 40, "points": 48, "blocking_power_w": 56, "p2p_latency_s": 64, "unit_s": 72, "deadline_s": 80, "energy_j": 88, "seed": 96, "watch": 104},
+    erg_ask_jobs: {"size": 0, "live": 8, "all": 16, "watch": 24},
+    erg_ask_programme: {"size": 0, "plan": 8, "method": 16, "point": 24, "stage": 32, "dwell_s": 40, "least_change_mhz": 48, "clocks_only": 56, "watch": 64},
+    erg_ask_trace: {"size": 0, "cluster": 8, "profiles": 16, "recipe": 24, "log": 32, "seed": 40, "watch": 48},
+    erg_ask_verify: {"size": 0, "job": 8, "plan": 16, "device": 24, "layers": 32, "repeatable": 40, "watch": 48},
     erg_characterization_counts: {"size": 0, "ran": 8, "ok": 16, "memory": 24, "impossible": 32, "failed": 40, "skipped": 48, "failed_findings": 56},
     erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88},
     erg_error: {"status": 0, "message": 4},
@@ -803,6 +921,19 @@ OFFSETS = {
 }
 
 FUNCTIONS = {
+    "erg_answer_check": (c.c_int, [c.c_void_p, c.c_void_p]),
+    "erg_answer_csv": (c.c_char_p, [c.c_void_p]),
+    "erg_answer_free": (None, [c.c_void_p]),
+    "erg_answer_json": (c.c_char_p, [c.c_void_p]),
+    "erg_answer_text": (c.c_char_p, [c.c_void_p]),
+    "erg_ask_calculon": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_doctor": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_fit": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_frontier": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_jobs": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_programme": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_trace": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_verify": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_characterization_counts": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_characterization_free": (None, [c.c_void_p]),
     "erg_characterization_json": (c.c_char_p, [c.c_void_p]),
@@ -875,6 +1006,7 @@ FUNCTIONS = {
     "erg_optimize_job": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_choose": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_chosen_json": (c.c_char_p, [c.c_void_p]),
+    "erg_plan_chosen_text": (c.c_char_p, [c.c_void_p]),
     "erg_plan_free": (None, [c.c_void_p]),
     "erg_plan_info": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_method": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),

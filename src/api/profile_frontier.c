@@ -196,7 +196,8 @@ static int write_plan(const struct erg_profile_frontier_wish *values,
     return status;
 }
 
-static int solve_and_print(FILE *out, const struct erg_profile_frontier_wish *values,
+static int solve_and_print(const struct erg_frontier_streams *out,
+                           const struct erg_profile_frontier_wish *values,
                            const struct erg_profile *profile, double *hop_latency_s,
                            struct erg_error *err)
 {
@@ -218,19 +219,16 @@ static int solve_and_print(FILE *out, const struct erg_profile_frontier_wish *va
         erg_iteration_evaluate(&iteration.schedule, profile->tables, highest, NULL,
                                &result.highest_clock_s, &result.highest_clock_j);
         free(highest);
-        if (values->form == ERG_FRONTIER_JSON)
-            print_json(out, &result);
-        else if (values->form == ERG_FRONTIER_CSV)
-            print_csv(out, &result);
-        else
-            print_table(out, &result);
+        print_table(out->table, &result);
+        print_csv(out->csv, &result);
+        print_json(out->json, &result);
     }
     erg_iteration_release(&iteration);
     return status;
 }
 
-int erg_profile_frontier(FILE *out, const struct erg_profile_frontier_wish *values,
-                         struct erg_error *err)
+int erg_profile_frontier(const struct erg_frontier_streams *out,
+                         const struct erg_profile_frontier_wish *values, struct erg_error *err)
 {
     struct erg_profile profile;
     if (erg_profile_load(&profile, values->profile, err) != 0)

@@ -6,20 +6,22 @@
 
 #include <stdio.h>
 
-enum erg_frontier_form { ERG_FRONTIER_TABLE, ERG_FRONTIER_CSV, ERG_FRONTIER_JSON };
+/* Where the answer goes, in each of its forms. */
+struct erg_frontier_streams {
+    FILE *table, *csv, *json;
+};
 
 /* What is wished; of numbers ERG_NOT_GIVEN and NAN are not given (base/given.h). */
 struct erg_profile_frontier_wish {
     const char *profile; /* the file */
     long microbatches, virtual_stages, points, seed;
     int schedule; /* enum erg_schedule_kind */
-    int form;     /* enum erg_frontier_form */
     double blocking_power_w, p2p_latency_s, unit_s, deadline_s, energy_budget_j;
     const char *output; /* of all points, as a plan; NULL: none */
 };
 
 /* Prints all points, or with a deadline or a budget the one that keeps it. */
-int erg_profile_frontier(FILE *out, const struct erg_profile_frontier_wish *wish,
-                         struct erg_error *err);
+int erg_profile_frontier(const struct erg_frontier_streams *out,
+                         const struct erg_profile_frontier_wish *wish, struct erg_error *err);
 
 #endif

@@ -61,11 +61,4 @@ void erg_terminal_line(const char *text);
 /* Does so for all of standard output from here on. */
 void erg_terminal_guard_output(void);
 
-/* Whether this process does what one rank does alone. The others say that they leave it to rank 0,
- * which is seen by the device that they opened, or with an emulated one (NULL) by the rank that
- * "ergon run" gave them: other launchers' variables do not matter there. */
-struct erg_real;
-bool erg_terminal_leads(const struct erg_real *real);
-void erg_terminal_leave(int rank);
-
 #endif

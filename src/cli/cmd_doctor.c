@@ -1,10 +1,6 @@
 /* ergon doctor: what this machine can and cannot do, and why. */
+#include "cli/answer.h"
 #include "cli/cli.h"
-
-#include "observe/doctor.h"
-#include "observe/doctor_print.h"
-
-#include <stdio.h>
 
 struct doctor_values {
     const char *gpus;
@@ -17,20 +13,13 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static const double watch_s = 1.5;
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    (void)err;
     const struct doctor_values *values = call->values;
-    struct erg_doctor doctor;
-    erg_doctor_examine(&doctor, values->gpus, watch_s);
-    if (call->common.json)
-        erg_doctor_print_json(stdout, &doctor);
-    else
-        erg_doctor_print(stdout, &doctor);
-    erg_doctor_release(&doctor);
-    return 0;
+    const struct erg_ask_doctor question = {.size = sizeof question, .gpus = values->gpus};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_doctor(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_doctor = {

@@ -1,12 +1,11 @@
 /* ergon fit ROWS.csv or --from RUN: the constants of a training engine that explain measured
  * iterations. */
-#include "api/fitting.h"
-#include "api/fitting_print.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
-#include "io/print.h"
 
-#include <stdio.h>
 #include <string.h>
+
+enum { MOST_FOLDS = 20 };
 
 struct fit_values {
     struct erg_option_list runs;
@@ -27,7 +26,7 @@ static const struct erg_option options[] = {
     {"constants", 'k', ERG_OPTION_TEXT, "KEY,…", AT(keys),
      .default_text = "gemm_efficiency,layer_overhead_us,link_efficiency,network_efficiency",
      .help = "what is fitted, at most eight"},
-    {"folds", 'f', ERG_OPTION_LONG, "N", AT(folds), 2, ERG_FIT_MOST_FOLDS, .default_text = "5",
+    {"folds", 'f', ERG_OPTION_LONG, "N", AT(folds), 2, MOST_FOLDS, .default_text = "5",
      .help = "parts of the rows, each of which is predicted from the others"},
     {"output", 'o', ERG_OPTION_FILE, "FILE.yaml", AT(output),
      .help = "write the engine with its fitted constants"},
@@ -35,12 +34,13 @@ static const struct erg_option options[] = {
 };
 
 /* What is neither said nor follows. */
-static int make_wish(struct erg_fitting_wish *wish, const struct erg_invocation *call,
-                     struct erg_error *err)
+static int make_question(struct erg_ask_fit *question, const struct erg_invocation *call,
+                         struct erg_error *err)
 {
     const struct fit_values *values = call->values;
     const struct erg_option_list *runs = &values->runs;
-    *wish = (struct erg_fitting_wish){
+    *question = (struct erg_ask_fit){
+        .size = sizeof *question,
         .rows = call->argument_count ? call->arguments[0] : NULL,
         .runs = runs->items,
         .run_count = runs->count,
@@ -50,7 +50,7 @@ static int make_wish(struct erg_fitting_wish *wish, const struct erg_invocation 
         .output = values->output,
         .folds = values->folds,
     };
-    if (!wish->rows && !runs->count)
+    if (!question->rows && !runs->count)
         return erg_fail(err, ERG_USAGE,
                         "\"ergon fit\" needs ROWS.csv or --from RUN; see \"ergon fit --help\".");
     for (size_t i = 0; i < runs->count; i++)
@@ -60,8 +60,8 @@ static int make_wish(struct erg_fitting_wish *wish, const struct erg_invocation 
                                 "--from: the run '%s' is named twice; expected it once, since a "
                                 "row counts as often as it is there",
                                 runs->items[i]);
-    wish->engine = values->engine ? values->engine : wish->rows ? NULL : "ergon";
-    return wish->engine
+    question->engine = values->engine ? values->engine : question->rows ? NULL : "ergon";
+    return question->engine
                ? 0
                : erg_fail(err, ERG_USAGE, "\"ergon fit\" needs the option --engine NAME (%s).",
                           "name or file of the engine whose constants are the start, and "
@@ -70,17 +70,11 @@ static int make_wish(struct erg_fitting_wish *wish, const struct erg_invocation 
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct erg_fitting_wish wish;
-    struct erg_fitting at;
-    if (make_wish(&wish, call, err) != 0)
+    struct erg_ask_fit question;
+    struct erg_answer *answer = NULL;
+    if (make_question(&question, call, err) != 0)
         return -1;
-    int status = erg_fitting_run(&at, &wish, err);
-    if (status == 0 && call->common.json)
-        erg_print_json(stdout, erg_fitting_document(&at));
-    else if (status == 0)
-        erg_fitting_print(stdout, &at);
-    erg_fitting_release(&at);
-    return status;
+    return erg_answer_show(erg_ask_fit(&answer, &question, err), &answer, call->common.json, err);
 }
 
 const struct erg_command erg_cmd_fit = {

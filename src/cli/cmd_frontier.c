@@ -1,13 +1,23 @@
 /* ergon frontier PROFILE.csv: the time-energy frontier of a pipeline from a measured profile. */
-#include "api/profile_frontier.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
 
 #include <math.h>
+#include <stdio.h>
+
+enum format { TABLE, CSV, JSON };
+
+struct frontier_values {
+    long microbatches, virtual_stages, points;
+    int schedule, format;
+    double blocking_power_w, p2p_latency_s, unit_s, deadline_s, energy_budget_j;
+    const char *plan;
+};
 
 static const char *const schedules[] = {"1f1b", "interleaved", NULL};
 static const char *const formats[] = {"table", "csv", "json", NULL};
 
-#define AT(member) offsetof(struct erg_profile_frontier_wish, member)
+#define AT(member) offsetof(struct frontier_values, member)
 static const struct erg_option options[] = {
     {"microbatches", 'm', ERG_OPTION_LONG, "M", AT(microbatches), 1, 1000000, .required = true,
      .help = "microbatches per iteration"},
@@ -27,30 +37,52 @@ static const struct erg_option options[] = {
      .help = "print only the plan of least energy within this time"},
     {"energy-budget", 0, ERG_OPTION_DOUBLE, "J", AT(energy_budget_j), 1e-12, 1e15,
      .help = "print only the fastest plan within this energy"},
-    {"plan", 0, ERG_OPTION_FILE, "FILE", AT(output),
+    {"plan", 0, ERG_OPTION_FILE, "FILE", AT(plan),
      .help = "write all points, the selected one (default: the fastest) marked, as a plan"},
-    {"format", 'f', ERG_OPTION_CHOICE, "FORMAT", AT(form), .choices = formats,
+    {"format", 'f', ERG_OPTION_CHOICE, "FORMAT", AT(format), .choices = formats,
      .help = "what to print (default: a table)"},
     {0},
 };
 
+static double given(double value)
+{
+    return isnan(value) ? 0 : value;
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct erg_profile_frontier_wish wish = *(const struct erg_profile_frontier_wish *)call->values;
-    if (!isnan(wish.deadline_s) && !isnan(wish.energy_budget_j))
+    const struct frontier_values *values = call->values;
+    if (!isnan(values->deadline_s) && !isnan(values->energy_budget_j))
         return erg_fail(err, ERG_USAGE,
                         "The options --deadline and --energy-budget exclude each other: each "
                         "selects one plan.");
-    if (call->common.json && (wish.form == ERG_FRONTIER_TABLE || wish.form == ERG_FRONTIER_CSV))
+    if (call->common.json && (values->format == TABLE || values->format == CSV))
         return erg_fail(err, ERG_USAGE,
                         "The options --format %s and --json exclude each other: what is printed "
                         "has one form.",
-                        formats[wish.form]);
-    wish.profile = call->arguments[0];
-    wish.seed = call->common.seed;
-    if (call->common.json)
-        wish.form = ERG_FRONTIER_JSON;
-    return erg_profile_frontier(stdout, &wish, err);
+                        formats[values->format]);
+    const struct erg_ask_frontier question = {
+        .size = sizeof question,
+        .profile = call->arguments[0],
+        .plan = values->plan,
+        .microbatches = values->microbatches,
+        .virtual_stages = values->virtual_stages,
+        .interleaved = values->schedule,
+        .points = values->points,
+        .blocking_power_w = isnan(values->blocking_power_w) ? NULL : &values->blocking_power_w,
+        .p2p_latency_s = values->p2p_latency_s,
+        .unit_s = given(values->unit_s),
+        .deadline_s = given(values->deadline_s),
+        .energy_j = given(values->energy_budget_j),
+        .seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed,
+    };
+    struct erg_answer *answer = NULL;
+    const int asked = erg_ask_frontier(&answer, &question, err);
+    if (asked != 0 || values->format != CSV)
+        return erg_answer_show(asked, &answer, call->common.json || values->format == JSON, err);
+    fputs(erg_answer_csv(answer), stdout);
+    erg_answer_free(answer);
+    return 0;
 }
 
 const struct erg_command erg_cmd_frontier = {
@@ -59,7 +91,7 @@ const struct erg_command erg_cmd_frontier = {
     .arguments = "PROFILE.csv",
     .least_arguments = 1,
     .most_arguments = 1,
-    .values_bytes = sizeof(struct erg_profile_frontier_wish),
+    .values_bytes = sizeof(struct frontier_values),
     .options = options,
     .details =
         "PROFILE.csv has the columns stage,instruction,frequency,time,energy: the time in s and\n"

@@ -1,9 +1,7 @@
 /* ergon hook show: the clocks that a rank of another trainer gets when it follows a plan. */
+#include "cli/answer.h"
 #include "cli/cli.h"
 
-#include "hooks/programme_print.h"
-
-#include <stdio.h>
 #include <string.h>
 
 struct hook_values {
@@ -38,16 +36,19 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     if (strcmp(call->arguments[0], "show") != 0)
         return erg_fail(err, ERG_USAGE, "\"ergon hook\" has no \"%s\"; there is show.",
                         call->arguments[0]);
-    const struct erg_programme_shown_wish wish = {
+    const struct erg_ask_programme question = {
+        .size = sizeof question,
         .plan = call->arguments[1],
         .method = values->method,
-        .number = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
+        .point = values->point == ERG_NOT_GIVEN ? 0 : values->point,
         .stage = values->stage,
         .dwell_s = values->dwell_s,
         .least_change_mhz = values->least_change_mhz,
         .clocks_only = values->clocks_only,
     };
-    return erg_programme_print(stdout, &wish, call->common.json, err);
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_programme(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_hook = {

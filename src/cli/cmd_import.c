@@ -1,9 +1,8 @@
 /* ergon import: other tools' files as files of ours, or as what they say. */
 #include "api/import_kernels.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
-#include "cluster/traces/trace_print.h"
 #include "job/job.h"
-#include "layout/exchange/calculon_import.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,12 +54,16 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
                         "and takes --gpus and --batch");
-    const struct erg_calculon_wish wish = {.model = call->arguments[1],
-                                           .system = call->arguments[2],
-                                           .folder = values->output,
-                                           .gpus = values->gpus,
-                                           .batch = values->batch};
-    return erg_calculon_import(stdout, &wish, call->common.json, err);
+    const struct erg_ask_calculon question = {
+        .size = sizeof question,
+        .model = call->arguments[1],
+        .system = call->arguments[2],
+        .folder = values->output,
+        .gpus = values->gpus == ERG_NOT_GIVEN ? 0 : values->gpus,
+        .batch = values->batch == ERG_NOT_GIVEN ? 0 : values->batch};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_calculon(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
@@ -104,9 +107,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
                         "takes --seed");
-    return erg_trace_print_import(
-        stdout, values->cluster, values->profiles, call->arguments[1],
-        call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed, err);
+    const struct erg_ask_trace question = {
+        .size = sizeof question,
+        .cluster = values->cluster,
+        .profiles = values->profiles,
+        .log = call->arguments[1],
+        .seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }
 
 const struct erg_command erg_cmd_import = {

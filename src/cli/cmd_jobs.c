@@ -1,11 +1,7 @@
 /* ergon jobs: what managed jobs have and do. */
+#include "cli/answer.h"
 #include "cli/cli.h"
-
 #include "cli/live_option.h"
-#include "cluster/live/job_list.h"
-#include "cluster/live/job_list_print.h"
-
-#include <stdio.h>
 
 struct jobs_values {
     const char *live;
@@ -23,19 +19,12 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct jobs_values *values = call->values;
-    struct erg_live_file *live;
-    struct erg_live_list list = {0};
-    if (erg_live_option_load(&live, values->live, err) != 0)
-        return -1;
-    int result =
-        erg_live_list_read(&list, live->slurm.partition, live->slurm.spool, values->all, err);
-    if (result == 0 && call->common.json)
-        erg_live_list_print_json(stdout, &list);
-    else if (result == 0)
-        erg_live_list_print(stdout, &list);
-    erg_live_list_release(&list);
-    erg_live_file_free(live);
-    return result;
+    const struct erg_ask_jobs question = {
+        .size = sizeof question, .live = erg_live_option(values->live, err), .all = values->all};
+    struct erg_answer *answer = NULL;
+    return question.live ? erg_answer_show(erg_ask_jobs(&answer, &question, err), &answer,
+                                           call->common.json, err)
+                         : -1;
 }
 
 const struct erg_command erg_cmd_jobs = {

@@ -3,7 +3,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
-#include "observe/measure.h"
+#include "observe/measure_command.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "io/json.h"
 #include "job/job.h"
+#include "launch/launch.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
 
@@ -113,7 +114,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                           "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
                           "cuda beside it");
     status = status || erg_optimizing_open(&at, err);
-    bool leads = !status && erg_terminal_leads(at.real);
+    bool leads = !status && erg_launch_leads(at.real != NULL);
     if (leads)
         status = erg_optimizing_run(&at, err);
     erg_terminal_finish();

@@ -119,7 +119,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                         "a command, --turn or --until was given; expected them only with "
                         "--thermal");
     const bool real = values->device == DEVICE_CUDA && !values->from;
-    struct erg_launch_environment env = {.rank = erg_launch_own_rank()};
+    struct erg_launch_environment env = {0};
     if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
         return -1;
     const struct erg_probe_wish wish = {
@@ -128,14 +128,12 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .from = values->from,
         .base = values->base,
         .real = real,
-        .leads = env.rank == 0,
+        .leads = erg_launch_leads(real),
         .gpus = real                            ? env.world
                 : values->gpus == ERG_NOT_GIVEN ? 2
                                                 : (int)values->gpus,
         .seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed,
     };
-    if (!wish.leads)
-        erg_terminal_leave(env.rank);
     return real || wish.leads ? probe(&wish, call->common.json, err)
                               : 0; /* no part in what one rank does */
 }

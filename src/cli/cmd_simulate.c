@@ -2,10 +2,9 @@
 #include "api/simulate_sweep.h"
 #include "api/simulating.h"
 #include "api/simulating_print.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
 #include "io/print.h"
-
-#include "cluster/traces/trace_print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,8 +102,13 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(
             err, ERG_USAGE,
             "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
-    return erg_trace_print(stdout, call->arguments[0], values->profiles, values->generate,
-                           seed_of(call), err);
+    const struct erg_ask_trace question = {.size = sizeof question,
+                                           .cluster = call->arguments[0],
+                                           .profiles = values->profiles,
+                                           .recipe = values->generate,
+                                           .seed = seed_of(call)};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }
 
 /* Of one simulation. */

@@ -60,7 +60,8 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
 static void print(const struct erg_invocation *call, const struct erg_submitted *submitted)
 {
     if (call->common.json) {
-        erg_print_json(stdout, erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted",
+        erg_print_json(stdout,
+                       erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted",
                                      "job", (json_int_t)submitted->id, "token", submitted->token,
                                      "folder", submitted->folder, "types", submitted->types));
         return;
@@ -107,7 +108,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct submit_values *values = call->values;
     struct erg_live_file *live;
-    if (check_given(call, err) != 0 || erg_live_option_load(&live, values->live, err) != 0)
+    const char *path = check_given(call, err) == 0 ? erg_live_option(values->live, err) : NULL;
+    if (!path || erg_live_file_load(&live, path, err) != 0)
         return -1;
     int result = submit(call, live, err);
     erg_live_file_free(live);

@@ -1,12 +1,6 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
+#include "cli/answer.h"
 #include "cli/cli.h"
-
-#include "device/real.h"
-#include "job/job.h"
-#include "optimize/verify.h"
-#include "optimize/verify_print.h"
-
-#include <stdio.h>
 
 struct verify_values {
     long layers;
@@ -29,56 +23,24 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int open_gpus(const struct erg_job *job, long layers, struct erg_real **real,
-                     struct erg_error *err)
-{
-    struct erg_real_request request = {
-        .model = job->model,
-        .tensor = (int)job->layout.tensor,
-        .context = (int)job->layout.context,
-        .layers = (int)layers,
-        .replay = job->layout.recompute == ERG_RECOMPUTE_FULL,
-        .sequences = (int)job->layout.microbatch,
-        .sequence = (int)job->layout.sequence,
-        .seed = job->search.seed,
-    };
-    return erg_real_open(real, &request, err);
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct verify_values *values = call->values;
-    struct erg_verify_request request = {.layers = (int)values->layers,
-                                         .repeatable = values->repeatable};
-    struct erg_verification verification;
-    struct erg_job *job = NULL;
-    struct erg_plan *plan = NULL;
-    struct erg_real *real = NULL;
+    const struct erg_ask_verify question = {
+        .size = sizeof question,
+        .job = call->arguments[0],
+        .plan = call->arguments[1],
+        .device = devices[values->device],
+        .layers = values->layers,
+        .repeatable = values->repeatable,
+    };
+    struct erg_answer *answer = NULL;
     if (values->repeatable && values->device != DEVICE_CUDA)
         return erg_fail(err, ERG_USAGE,
                         "--repeatable: emulated GPUs compute no gradients; expected --device cuda "
                         "beside it");
-    int status =
-        erg_job_load(&job, call->arguments[0], NULL, err) ||
-                erg_plan_load(&plan, call->arguments[1], err) ||
-                (values->device == DEVICE_CUDA && open_gpus(job, values->layers, &real, err))
-            ? -1
-            : 0;
-    if (!status && erg_terminal_leads(real)) {
-        request.job = job;
-        request.plan = plan;
-        request.device = real ? erg_real_device(real) : NULL;
-        status = erg_verify(&request, &verification, err);
-        erg_terminal_finish();
-        if (!status) {
-            erg_verify_print(stdout, &request, &verification, call->common.json);
-            status = erg_verify_judge(&verification, err);
-        }
-    }
-    erg_real_close(real);
-    erg_plan_free(plan);
-    erg_job_free(job);
-    return status;
+    return erg_answer_show(erg_ask_verify(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_verify = {

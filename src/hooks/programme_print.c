@@ -103,7 +103,7 @@ static void print_json(FILE *out, const struct shown *shown)
                                       "highest_mhz", programme->highest_mhz, "groups", groups));
 }
 
-int erg_programme_print(FILE *out, const struct erg_programme_shown_wish *wish, bool json,
+int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
                         struct erg_error *err)
 {
     struct shown shown = {0};
@@ -112,10 +112,10 @@ int erg_programme_print(FILE *out, const struct erg_programme_shown_wish *wish, 
         return -1;
     shown.plan = plan;
     int status = compile(wish, &shown, err);
-    if (status == 0 && json)
-        print_json(out, &shown);
-    else if (status == 0)
-        print_text(out, &shown);
+    if (status == 0) {
+        print_text(text, &shown);
+        print_json(json, &shown);
+    }
     erg_programme_release(&shown.programme);
     erg_plan_free(plan);
     return status;

@@ -17,7 +17,8 @@ struct erg_programme_shown_wish {
     bool clocks_only;
 };
 
-int erg_programme_print(FILE *out, const struct erg_programme_shown_wish *wish, bool json,
+/* Both forms. */
+int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
                         struct erg_error *err);
 
 #endif

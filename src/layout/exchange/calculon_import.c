@@ -44,20 +44,16 @@ static int read_system(struct erg_calculon_system *system, const char *path, str
     return status;
 }
 
-static void print(FILE *out, const struct erg_calculon_wish *wish, bool json,
+static void print(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
                   const struct erg_job *job, const struct erg_gpu *base)
 {
     double parameters = erg_model_parameters(job->model);
     long gpus = erg_cluster_gpus(&job->cluster);
-    if (json) {
-        json_t *root =
-            erg_json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
-                          "schema_version", 1, "model", job->model->name, "parameters",
-                          erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
-                          (json_int_t)job->layout.microbatches, "gpu_base", base->name);
-        erg_print_json(out, root);
-        return;
-    }
+    json_t *root = erg_json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
+                                 "schema_version", 1, "model", job->model->name, "parameters",
+                                 erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
+                                 (json_int_t)job->layout.microbatches, "gpu_base", base->name);
+    erg_print_json(json, root);
     fprintf(out, "%s: %.4g billion parameters, %ld layers, sequences of %ld\n", job->model->name,
             parameters / 1e9, job->model->layers, job->layout.sequence);
     fprintf(out, "%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
@@ -73,7 +69,7 @@ static void print(FILE *out, const struct erg_calculon_wish *wish, bool json,
             wish->folder);
 }
 
-int erg_calculon_import(FILE *out, const struct erg_calculon_wish *wish, bool json,
+int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
                         struct erg_error *err)
 {
     const struct erg_job_overrides overrides = {.any_layout = true};
@@ -100,7 +96,7 @@ int erg_calculon_import(FILE *out, const struct erg_calculon_wish *wish, bool js
     if (status == 0)
         status = erg_job_load(&job, path.data, &overrides, err);
     if (status == 0)
-        print(out, wish, json, job, base);
+        print(out, json, wish, job, base);
     erg_job_free(job);
     erg_gpu_free(base);
     erg_text_release(&path);

@@ -4,7 +4,6 @@
 
 #include "ergon/error.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 struct erg_calculon_wish {
@@ -13,8 +12,8 @@ struct erg_calculon_wish {
     long gpus, batch;           /* ERG_NOT_GIVEN: one node; a sequence for each GPU */
 };
 
-/* Writes the files, and prints what they say. */
-int erg_calculon_import(FILE *out, const struct erg_calculon_wish *wish, bool json,
+/* Writes the files, and prints what they say, for people and as a document. */
+int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
                         struct erg_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* Time and energy of a command, on all its GPUs and the CPU. */
-#ifndef ERG_OBSERVE_MEASURE_H
-#define ERG_OBSERVE_MEASURE_H
+#ifndef ERG_OBSERVE_MEASURE_COMMAND_H
+#define ERG_OBSERVE_MEASURE_COMMAND_H
 
 #include "observe/child.h"
 #include "observe/runs.h"

@@ -1,5 +1,5 @@
 /* Runs of a command between two readings of the energy, cut by the hour where that is asked for. */
-#include "observe/measure.h"
+#include "observe/measure_command.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,0 +1,165 @@
+/*
+ * Ask: questions whose answers are shown as a whole, as text for people and as JSON for programs:
+ * what a machine can do, the clocks of a rank, the frontier of a profile, a fitted engine, whether
+ * a plan holds on a stack of layers, live jobs, traces.
+ *
+ *     struct erg_answer *answer;
+ *     const struct erg_ask_frontier question = {
+ *         .size = sizeof question, .profile = "profile.csv", .microbatches = 12};
+ *     if (erg_ask_frontier(&answer, &question, &err)) ...
+ *     fputs(erg_answer_text(answer), stdout);
+ *     erg_answer_free(answer);
+ *
+ * Texts are what the commands print, and their words may change; documents have a schema_version.
+ * Texts of questions need not outlive the call. Files are read and written where a member names
+ * them. ERG_USAGE is of a question that goes wrong, ERG_FAILED of a wrong file, with its place.
+ */
+#ifndef ERGON_ASK_H
+#define ERGON_ASK_H
+
+#include "ergon/error.h"
+#include "ergon/watch.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_answer;
+
+/* For people; a document; rows of CSV. They live as long as the answer; NULL: it has none. */
+const char *erg_answer_text(const struct erg_answer *answer);
+const char *erg_answer_json(const struct erg_answer *answer);
+const char *erg_answer_csv(const struct erg_answer *answer);
+
+/* Whether what was asked about holds: of a verification ERG_FAILED says what does not. All other
+ * answers hold. */
+int erg_answer_check(const struct erg_answer *answer, struct erg_error *err);
+void erg_answer_free(struct erg_answer *answer); /* NULL is fine */
+
+/* What this machine can and cannot do for ergon, and why: ergon doctor(1). Takes two seconds. */
+struct erg_ask_doctor {
+    size_t size;
+    const char *gpus; /* "all", or indices and UUIDs with commas; NULL: CUDA_VISIBLE_DEVICES */
+    const struct erg_watch *watch;
+};
+int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *question,
+                   struct erg_error *err);
+
+/* The clocks that a rank gets when another trainer follows a plan: ergon hook(1). */
+struct erg_ask_programme {
+    size_t size;
+    const char *plan;        /* a file */
+    const char *method;      /* NULL: sequential+clocks */
+    int64_t point;           /* from 1 on; 0: the plan's selected one, if it is of that method */
+    int64_t stage;           /* from 0 on */
+    double dwell_s;          /* a clock is kept for so long; 0: 0.05 */
+    double least_change_mhz; /* smaller changes are left out; 0: 30 */
+    int32_t clocks_only;     /* 1: also of a method that only ergon's own training can run */
+    const struct erg_watch *watch;
+};
+int erg_ask_programme(struct erg_answer **answer, const struct erg_ask_programme *question,
+                      struct erg_error *err);
+
+/* The time-energy frontier of a pipeline from a measured profile: ergon frontier(1), which has its
+ * columns. Energies are of one GPU per stage. With a deadline or a budget the answer is one point.
+ */
+struct erg_ask_frontier {
+    size_t size;
+    const char *profile; /* a table of CSV */
+    const char *plan;    /* a file for all points, the chosen one selected; NULL: none is written */
+    int64_t microbatches;
+    int64_t virtual_stages;         /* of each stage, with `interleaved`; 0: 1 */
+    int32_t interleaved;            /* 1: that schedule; 0: 1F1B */
+    int64_t points;                 /* deadlines to make plans for; 0: 100 */
+    const double *blocking_power_w; /* of a GPU that waits; NULL: not known, and taken as 0 */
+    double p2p_latency_s;           /* from one stage to the next */
+    double unit_s;                  /* resolution of planned times; 0: as fine as fits */
+    double deadline_s, energy_j;    /* one of them, or none: 0 */
+    uint64_t seed;
+    const struct erg_watch *watch;
+};
+int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *question,
+                     struct erg_error *err);
+
+/* The constants of a training engine that explain measured iterations: ergon fit(1). */
+struct erg_ask_fit {
+    size_t size;
+    const char *rows;        /* a table of CSV; NULL: only runs */
+    const char *const *runs; /* folders of runs of training, each a row */
+    size_t run_count;
+    const char *engine; /* name or file: its constants are the start */
+    const char *job,
+        *cluster;       /* what the rows were measured on: one of them, or that of the runs */
+    const char *keys;   /* what is fitted, with commas; at most eight */
+    const char *output; /* a file for the engine that was fitted; NULL: none is written */
+    int64_t folds;      /* parts of the rows, each predicted from the others; 0: 5 */
+    const struct erg_watch *watch;
+};
+int erg_ask_fit(struct erg_answer **answer, const struct erg_ask_fit *question,
+                struct erg_error *err);
+
+/*
+ * A plan's schedule on a stack of layers, beside its pieces: ergon verify(1). erg_answer_check()
+ * fails where they are further apart than 3 %, or numbers than roundings. On GPUs all ranks ask;
+ * *answer is NULL on those that only take part.
+ */
+struct erg_ask_verify {
+    size_t size;
+    const char *job, *plan; /* files */
+    const char *device;     /* "emulated" or "cuda"; NULL: emulated */
+    int64_t layers;         /* of the stack, 2 to 1000; 0: 4 */
+    int32_t repeatable;     /* 1, on GPUs: gradients by an attention that repeats bit by bit */
+    const struct erg_watch *watch;
+};
+int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *question,
+                   struct erg_error *err);
+
+/* What the jobs that a cluster's scheduler manages have and do: ergon jobs(1). */
+struct erg_ask_jobs {
+    size_t size;
+    const char *live; /* the cluster's live file */
+    int32_t all;      /* 1: also other users', and ended ones that Slurm still knows */
+    const struct erg_watch *watch;
+};
+int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question,
+                 struct erg_error *err);
+
+/* A trace of jobs for simulations, as text alone: drawn as a recipe says, or imported from the log
+ * of another cluster, of which the watch hears what was left out: ergon import(1). */
+struct erg_ask_trace {
+    size_t size;
+    const char *cluster;      /* the file of the cluster that its jobs are to run on */
+    const char *profiles;     /* the folder of the profiles of their models */
+    const char *recipe, *log; /* files: one of them */
+    uint64_t seed;
+    const struct erg_watch *watch;
+};
+int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *question,
+                  struct erg_error *err);
+
+/* A model and a system of Calculon, written as files of ours, and what they say: ergon import(1).
+ */
+struct erg_ask_calculon {
+    size_t size;
+    const char *model, *system; /* its files */
+    const char *folder;         /* for config.json, gpu.yaml, engine.yaml and job.yaml */
+    int64_t gpus, batch;        /* 0: one node; a sequence for each GPU */
+    const struct erg_watch *watch;
+};
+int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *question,
+                     struct erg_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,424 @@
+/* ergon/ask.h: questions that are answered as a whole, for people and for programs. */
+#include "ergon/ask.h"
+
+#include "api/door.h"
+#include "api/fitting.h"
+#include "api/fitting_print.h"
+#include "api/profile_frontier.h"
+#include "base/call.h"
+#include "base/memory.h"
+#include "base/sized.h"
+#include "cluster/live/job_list_print.h"
+#include "cluster/live/live_file.h"
+#include "cluster/traces/trace_print.h"
+#include "device/real.h"
+#include "hooks/programme_print.h"
+#include "io/print.h"
+#include "iteration/iteration.h"
+#include "launch/launch.h"
+#include "layout/exchange/calculon_import.h"
+#include "observe/doctor_print.h"
+#include "optimize/verify_print.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum form { TEXT, JSON, CSV, FORMS };
+
+struct erg_answer {
+    FILE *files[FORMS]; /* NULL: nothing was written, or it is closed */
+    char *texts[FORMS]; /* NULL: it has none */
+    size_t counts[FORMS];
+    int checked; /* -1: what was asked about does not hold, for `reason` */
+    struct erg_error reason;
+};
+
+const char *erg_answer_text(const struct erg_answer *answer)
+{
+    return answer->texts[TEXT];
+}
+
+const char *erg_answer_json(const struct erg_answer *answer)
+{
+    return answer->texts[JSON];
+}
+
+const char *erg_answer_csv(const struct erg_answer *answer)
+{
+    return answer->texts[CSV];
+}
+
+int erg_answer_check(const struct erg_answer *answer, struct erg_error *err)
+{
+    if (answer->checked != 0 && err)
+        *err = answer->reason;
+    return answer->checked;
+}
+
+/* What was written is complete; false: there was no memory for it. */
+static bool finish(struct erg_answer *answer)
+{
+    bool whole = true;
+    for (int form = 0; form < FORMS; form++) {
+        FILE *file = answer->files[form];
+        answer->files[form] = NULL;
+        if (file && (ferror(file) | fclose(file)) != 0)
+            whole = false;
+    }
+    return whole;
+}
+
+void erg_answer_free(struct erg_answer *answer)
+{
+    if (!answer)
+        return;
+    finish(answer);
+    for (int form = 0; form < FORMS; form++)
+        free(answer->texts[form]);
+    free(answer);
+}
+
+/* Where a form of the answer is written; NULL, and the error, without memory. */
+static FILE *pen(struct erg_answer *answer, enum form form, struct erg_error *err)
+{
+    FILE *file = open_memstream(&answer->texts[form], &answer->counts[form]);
+    if (!file)
+        erg_fail(err, ERG_FAILED, "there is no memory for an answer: %s", strerror(errno));
+    answer->files[form] = file;
+    return file;
+}
+
+static bool pens(struct erg_answer *answer, struct erg_error *err)
+{
+    return pen(answer, TEXT, err) && pen(answer, JSON, err);
+}
+
+struct asking {
+    struct erg_answer *answer; /* NULL after the call: this rank only took part */
+    const void *question;
+    int (*ask)(struct asking *at, struct erg_error *err);
+};
+
+static int run(void *argument, struct erg_error *err)
+{
+    struct asking *at = argument;
+    struct erg_answer *answer = at->answer = erg_xcalloc(1, sizeof *answer);
+    int result = at->ask(at, err);
+    if (result == 0 && !finish(answer))
+        result = erg_fail(err, ERG_FAILED, "there is no memory for an answer");
+    if (result != 0 || !at->answer) {
+        erg_answer_free(answer);
+        at->answer = NULL;
+    }
+    return result;
+}
+
+/* `own` receives the question as far as it goes. */
+static int ask(struct erg_answer **answer, int (*body)(struct asking *at, struct erg_error *err),
+               const void *own, const struct erg_watch *watch, struct erg_error *err)
+{
+    struct asking at = {.question = own, .ask = body};
+    if (erg_call_run(run, &at, watch, err) != 0)
+        return -1;
+    *answer = at.answer;
+    return 0;
+}
+
+static long given(int64_t number)
+{
+    return number ? (long)number : ERG_NOT_GIVEN;
+}
+
+/* ---- this machine ---- */
+
+static int ask_doctor(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_doctor *question = at->question;
+    const double watch_s = 1.5;
+    struct erg_doctor doctor;
+    if (!pens(at->answer, err))
+        return -1;
+    erg_doctor_examine(&doctor, question->gpus, watch_s);
+    erg_doctor_print(at->answer->files[TEXT], &doctor);
+    erg_doctor_print_json(at->answer->files[JSON], &doctor);
+    erg_doctor_release(&doctor);
+    return 0;
+}
+
+int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *question,
+                   struct erg_error *err)
+{
+    struct erg_ask_doctor own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_doctor", err) != 0
+               ? -1
+               : ask(answer, ask_doctor, &own, own.watch, err);
+}
+
+/* ---- plans and pipelines ---- */
+
+static int ask_programme(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_programme *question = at->question;
+    const struct erg_programme_shown_wish wish = {
+        .plan = question->plan,
+        .method = question->method,
+        .number = (size_t)question->point,
+        .stage = question->stage,
+        .dwell_s = question->dwell_s,
+        .least_change_mhz = question->least_change_mhz,
+        .clocks_only = question->clocks_only != 0,
+    };
+    if (!question->plan || question->point < 0)
+        return erg_fail(err, ERG_USAGE,
+                        "a programme: expected a plan, and a point from 1 on, or 0");
+    return pens(at->answer, err)
+               ? erg_programme_print(at->answer->files[TEXT], at->answer->files[JSON], &wish, err)
+               : -1;
+}
+
+int erg_ask_programme(struct erg_answer **answer, const struct erg_ask_programme *question,
+                      struct erg_error *err)
+{
+    struct erg_ask_programme own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_programme", err) != 0
+               ? -1
+               : ask(answer, ask_programme, &own, own.watch, err);
+}
+
+static int ask_frontier(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_frontier *question = at->question;
+    struct erg_profile_frontier_wish wish = {
+        .profile = question->profile,
+        .output = question->plan,
+        .microbatches = (long)question->microbatches,
+        .virtual_stages = question->virtual_stages ? (long)question->virtual_stages : 1,
+        .points = question->points ? (long)question->points : 100,
+        .schedule = question->interleaved ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B,
+        .seed = (long)question->seed,
+        .blocking_power_w = question->blocking_power_w ? *question->blocking_power_w : (double)NAN,
+        .p2p_latency_s = question->p2p_latency_s,
+    };
+    if (!wish.profile || wish.microbatches < 1 || wish.virtual_stages < 1 || wish.points < 2 ||
+        (question->deadline_s > 0 && question->energy_j > 0))
+        return erg_fail(err, ERG_USAGE,
+                        "a frontier: expected a profile, microbatches from 1 on, points from 2 on, "
+                        "and a deadline or an energy, not both");
+    if (erg_door_amount(&wish.unit_s, "unit_s", question->unit_s, err) != 0 ||
+        erg_door_amount(&wish.deadline_s, "deadline_s", question->deadline_s, err) != 0 ||
+        erg_door_amount(&wish.energy_budget_j, "energy_j", question->energy_j, err) != 0 ||
+        !pens(at->answer, err) || !pen(at->answer, CSV, err))
+        return -1;
+    const struct erg_frontier_streams streams = {at->answer->files[TEXT], at->answer->files[CSV],
+                                                 at->answer->files[JSON]};
+    return erg_profile_frontier(&streams, &wish, err);
+}
+
+int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *question,
+                     struct erg_error *err)
+{
+    struct erg_ask_frontier own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_frontier", err) != 0
+               ? -1
+               : ask(answer, ask_frontier, &own, own.watch, err);
+}
+
+static int ask_fit(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_fit *question = at->question;
+    const struct erg_fitting_wish wish = {
+        .rows = question->rows,
+        .runs = question->runs,
+        .run_count = question->run_count,
+        .engine = question->engine,
+        .job = question->job,
+        .cluster = question->cluster,
+        .keys = question->keys,
+        .output = question->output,
+        .folds = question->folds ? (long)question->folds : 5,
+    };
+    struct erg_fitting fitting;
+    if ((!wish.rows && !wish.run_count) || !wish.engine || !wish.keys || wish.folds < 2 ||
+        wish.folds > ERG_FIT_MOST_FOLDS)
+        return erg_fail(err, ERG_USAGE,
+                        "a fit: expected rows or runs, an engine, keys, and 2 to %d folds",
+                        ERG_FIT_MOST_FOLDS);
+    if (!pens(at->answer, err))
+        return -1;
+    int result = erg_fitting_run(&fitting, &wish, err);
+    if (result == 0) {
+        erg_fitting_print(at->answer->files[TEXT], &fitting);
+        erg_print_json(at->answer->files[JSON], erg_fitting_document(&fitting));
+    }
+    erg_fitting_release(&fitting);
+    return result;
+}
+
+int erg_ask_fit(struct erg_answer **answer, const struct erg_ask_fit *question,
+                struct erg_error *err)
+{
+    struct erg_ask_fit own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_fit", err) != 0
+               ? -1
+               : ask(answer, ask_fit, &own, own.watch, err);
+}
+
+/* ---- a plan on a stack ---- */
+
+static int open_gpus(struct erg_real **real, const struct erg_job *job, int layers,
+                     struct erg_error *err)
+{
+    const struct erg_real_request request = {
+        .model = job->model,
+        .tensor = (int)job->layout.tensor,
+        .context = (int)job->layout.context,
+        .layers = layers,
+        .replay = job->layout.recompute == ERG_RECOMPUTE_FULL,
+        .sequences = (int)job->layout.microbatch,
+        .sequence = (int)job->layout.sequence,
+        .seed = job->search.seed,
+    };
+    return erg_real_open(real, &request, err);
+}
+
+/* With all that the request names there. */
+static int verify(struct erg_answer *answer, const struct erg_verify_request *request,
+                  struct erg_error *err)
+{
+    struct erg_verification *verification = erg_xcalloc(1, sizeof *verification);
+    int result = erg_verify(request, verification, err);
+    if (result == 0) {
+        erg_verify_print(answer->files[TEXT], request, verification, false);
+        erg_verify_print(answer->files[JSON], request, verification, true);
+        answer->checked = erg_verify_judge(verification, &answer->reason);
+    }
+    free(verification);
+    return result;
+}
+
+static int ask_verify(struct asking *at, struct erg_error *err)
+{
+    static const char *const devices[] = {"emulated", "cuda", NULL};
+    const struct erg_ask_verify *question = at->question;
+    struct erg_verify_request request = {.layers = question->layers ? (int)question->layers : 4,
+                                         .repeatable = question->repeatable != 0};
+    struct erg_job *job = NULL;
+    struct erg_plan *plan = NULL;
+    struct erg_real *real = NULL;
+    int device;
+    if (erg_door_choice(&device, "device", question->device, devices, err) != 0)
+        return -1;
+    if (!question->job || !question->plan || question->layers < 0 || question->layers > 1000 ||
+        request.layers < 2)
+        return erg_fail(err, ERG_USAGE,
+                        "a verification: expected a job, a plan, and 2 to 1000 layers");
+    int result = !pens(at->answer, err) || erg_job_load(&job, question->job, NULL, err) ||
+                         erg_plan_load(&plan, question->plan, err) ||
+                         (device == 1 && open_gpus(&real, job, request.layers, err))
+                     ? -1
+                     : 0;
+    if (result == 0 && erg_launch_leads(real != NULL)) {
+        request.job = job;
+        request.plan = plan;
+        request.device = real ? erg_real_device(real) : NULL;
+        result = verify(at->answer, &request, err);
+    } else if (result == 0) {
+        at->answer = NULL;
+    }
+    erg_real_close(real);
+    erg_plan_free(plan);
+    erg_job_free(job);
+    return result;
+}
+
+int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *question,
+                   struct erg_error *err)
+{
+    struct erg_ask_verify own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_verify", err) != 0
+               ? -1
+               : ask(answer, ask_verify, &own, own.watch, err);
+}
+
+/* ---- clusters ---- */
+
+static int ask_jobs(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_jobs *question = at->question;
+    struct erg_live_file *live;
+    struct erg_live_list list = {0};
+    if (!question->live)
+        return erg_fail(err, ERG_USAGE, "live jobs: expected the cluster's live file");
+    if (!pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
+        return -1;
+    int result = erg_live_list_read(&list, live->slurm.partition, live->slurm.spool,
+                                    question->all != 0, err);
+    if (result == 0) {
+        erg_live_list_print(at->answer->files[TEXT], &list);
+        erg_live_list_print_json(at->answer->files[JSON], &list);
+    }
+    erg_live_list_release(&list);
+    erg_live_file_free(live);
+    return result;
+}
+
+int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question,
+                 struct erg_error *err)
+{
+    struct erg_ask_jobs own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_jobs", err) != 0
+               ? -1
+               : ask(answer, ask_jobs, &own, own.watch, err);
+}
+
+static int ask_trace(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_trace *question = at->question;
+    if (!question->cluster || !question->profiles || !question->recipe == !question->log)
+        return erg_fail(err, ERG_USAGE,
+                        "a trace: expected a cluster, profiles, and a recipe or a log");
+    FILE *out = pen(at->answer, TEXT, err);
+    if (!out)
+        return -1;
+    return question->recipe ? erg_trace_print(out, question->cluster, question->profiles,
+                                              question->recipe, question->seed, err)
+                            : erg_trace_print_import(out, question->cluster, question->profiles,
+                                                     question->log, question->seed, err);
+}
+
+int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *question,
+                  struct erg_error *err)
+{
+    struct erg_ask_trace own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_trace", err) != 0
+               ? -1
+               : ask(answer, ask_trace, &own, own.watch, err);
+}
+
+static int ask_calculon(struct asking *at, struct erg_error *err)
+{
+    const struct erg_ask_calculon *question = at->question;
+    const struct erg_calculon_wish wish = {.model = question->model,
+                                           .system = question->system,
+                                           .folder = question->folder,
+                                           .gpus = given(question->gpus),
+                                           .batch = given(question->batch)};
+    if (!wish.model || !wish.system || !wish.folder || question->gpus < 0 || question->batch < 0)
+        return erg_fail(err, ERG_USAGE,
+                        "files of Calculon: expected a model, a system, a folder, and no number "
+                        "below 0");
+    return pens(at->answer, err)
+               ? erg_calculon_import(at->answer->files[TEXT], at->answer->files[JSON], &wish, err)
+               : -1;
+}
+
+int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *question,
+                     struct erg_error *err)
+{
+    struct erg_ask_calculon own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_calculon", err) != 0
+               ? -1
+               : ask(answer, ask_calculon, &own, own.watch, err);
+}
