@@ -18,6 +18,7 @@
 #define ERGON_ASK_H
 
 #include "ergon/error.h"
+#include "ergon/train.h"
 #include "ergon/watch.h"
 
 #include <stddef.h>
@@ -37,8 +38,8 @@ const char *erg_answer_text(const struct erg_answer *answer);
 const char *erg_answer_json(const struct erg_answer *answer);
 const char *erg_answer_csv(const struct erg_answer *answer);
 
-/* Whether what was asked about holds: of a verification ERG_FAILED says what does not. All other
- * answers hold. */
+/* Whether what was asked about holds: of a verification ERG_FAILED says what does not, of a run
+ * ERG_INFEASIBLE which memory is missing. All other answers hold. */
 int erg_answer_check(const struct erg_answer *answer, struct erg_error *err);
 void erg_answer_free(struct erg_answer *answer); /* NULL is fine */
 
@@ -119,6 +120,18 @@ struct erg_ask_verify {
 };
 int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *question,
                    struct erg_error *err);
+
+/* What a run of training would be, by whose plan, and what it takes, without a step: ergon train(1)
+ * with --dry-run. Of several ranks that ask *answer is NULL on all but rank 0. */
+struct erg_ask_train {
+    size_t size;
+    const char *job;                         /* a file */
+    const struct erg_train_options *options; /* of the run; NULL: the defaults */
+    int32_t best; /* 1: the run looks for the best way, as of erg_train_open_best() */
+    const struct erg_watch *watch;
+};
+int erg_ask_train(struct erg_answer **answer, const struct erg_ask_train *question,
+                  struct erg_error *err);
 
 /* What the jobs that a cluster's scheduler manages have and do: ergon jobs(1). */
 struct erg_ask_jobs {

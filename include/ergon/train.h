@@ -90,6 +90,16 @@ struct erg_train_options {
 int erg_train_open(struct erg_train **train, const char *job,
                    const struct erg_train_options *options, struct erg_error *err);
 
+/*
+ * The same for a run that looks for the best way to train. What the job leaves open of its layout
+ * is chosen; ways to run its passes are tried on steps of the run for `trial_s` seconds, 0: 5 % of
+ * it; it goes on with the best. The options have a folder, which keeps what is chosen, and no plan;
+ * their deadline or energy budget is of a step, as it is measured.
+ */
+int erg_train_open_best(struct erg_train **train, const char *job,
+                        const struct erg_train_options *options, double trial_s,
+                        struct erg_error *err);
+
 /* Finishes the log. NULL is fine. */
 int erg_train_close(struct erg_train *train, struct erg_error *err);
 
@@ -147,8 +157,15 @@ void erg_train_save_soon(struct erg_train *train);
 /* Writes a checkpoint of the latest step into the run's folder, and waits until it is there. */
 int erg_train_checkpoint(struct erg_train *train, struct erg_error *err);
 
-/* Writes the model into a folder as Hugging Face keeps it, in the type of the run. */
+/* Writes the model into a folder as Hugging Face keeps it, in the type of the run; and whether that
+ * could be done, before there is a run: of several ranks one has the message. */
 int erg_train_export(struct erg_train *train, const char *folder, struct erg_error *err);
+int erg_train_check_export(const char *folder, struct erg_error *err);
+
+/* The run in a few lines for people: what trains where, by which layout or plan; and what came of
+ * its steps. Each text lives until the next one is asked for. */
+const char *erg_train_about(struct erg_train *train);
+const char *erg_train_result(struct erg_train *train);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -169,6 +169,16 @@ class erg_ask_trace(c.Structure):
     ]
 
 
+class erg_ask_train(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("options", c.c_void_p),
+        ("best", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
 class erg_ask_verify(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -830,6 +840,7 @@ SIZES = {
     erg_ask_jobs: 32,
     erg_ask_programme: 72,
     erg_ask_trace: 56,
+    erg_ask_train: 40,
     erg_ask_verify: 56,
     erg_characterization_counts: 64,
     erg_characterization_options: 96,
@@ -879,6 +890,7 @@ OFFSETS = {
     erg_ask_jobs: {"size": 0, "live": 8, "all": 16, "watch": 24},
     erg_ask_programme: {"size": 0, "plan": 8, "method": 16, "point": 24, "stage": 32, "dwell_s": 40, "least_change_mhz": 48, "clocks_only": 56, "watch": 64},
     erg_ask_trace: {"size": 0, "cluster": 8, "profiles": 16, "recipe": 24, "log": 32, "seed": 40, "watch": 48},
+    erg_ask_train: {"size": 0, "job": 8, "options": 16, "best": 24, "watch": 32},
     erg_ask_verify: {"size": 0, "job": 8, "plan": 16, "device": 24, "layers": 32, "repeatable": 40, "watch": 48},
     erg_characterization_counts: {"size": 0, "ran": 8, "ok": 16, "memory": 24, "impossible": 32, "failed": 40, "skipped": 48, "failed_findings": 56},
     erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88},
@@ -933,6 +945,7 @@ FUNCTIONS = {
     "erg_ask_jobs": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_programme": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_trace": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_train": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_verify": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_characterization_counts": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_characterization_free": (None, [c.c_void_p]),
@@ -1022,10 +1035,14 @@ FUNCTIONS = {
     "erg_simulations_result": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_simulations_run": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_simulations_write_page": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
+    "erg_train_about": (c.c_char_p, [c.c_void_p]),
+    "erg_train_check_export": (c.c_int, [c.c_char_p, c.c_void_p]),
     "erg_train_checkpoint": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_close": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_export": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_train_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p, c.c_void_p]),
+    "erg_train_open_best": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p, c.c_double, c.c_void_p]),
+    "erg_train_result": (c.c_char_p, [c.c_void_p]),
     "erg_train_resume": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_train_save_soon": (None, [c.c_void_p]),
     "erg_train_stats": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),

@@ -1,11 +1,11 @@
 /* ergon/ask.h: questions that are answered as a whole, for people and for programs. */
 #include "ergon/ask.h"
 
+#include "api/answer.h"
 #include "api/door.h"
 #include "api/fitting.h"
 #include "api/fitting_print.h"
 #include "api/profile_frontier.h"
-#include "base/call.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "cluster/live/job_list_print.h"
@@ -20,111 +20,8 @@
 #include "observe/doctor_print.h"
 #include "optimize/verify_print.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum form { TEXT, JSON, CSV, FORMS };
-
-struct erg_answer {
-    FILE *files[FORMS]; /* NULL: nothing was written, or it is closed */
-    char *texts[FORMS]; /* NULL: it has none */
-    size_t counts[FORMS];
-    int checked; /* -1: what was asked about does not hold, for `reason` */
-    struct erg_error reason;
-};
-
-const char *erg_answer_text(const struct erg_answer *answer)
-{
-    return answer->texts[TEXT];
-}
-
-const char *erg_answer_json(const struct erg_answer *answer)
-{
-    return answer->texts[JSON];
-}
-
-const char *erg_answer_csv(const struct erg_answer *answer)
-{
-    return answer->texts[CSV];
-}
-
-int erg_answer_check(const struct erg_answer *answer, struct erg_error *err)
-{
-    if (answer->checked != 0 && err)
-        *err = answer->reason;
-    return answer->checked;
-}
-
-/* What was written is complete; false: there was no memory for it. */
-static bool finish(struct erg_answer *answer)
-{
-    bool whole = true;
-    for (int form = 0; form < FORMS; form++) {
-        FILE *file = answer->files[form];
-        answer->files[form] = NULL;
-        if (file && (ferror(file) | fclose(file)) != 0)
-            whole = false;
-    }
-    return whole;
-}
-
-void erg_answer_free(struct erg_answer *answer)
-{
-    if (!answer)
-        return;
-    finish(answer);
-    for (int form = 0; form < FORMS; form++)
-        free(answer->texts[form]);
-    free(answer);
-}
-
-/* Where a form of the answer is written; NULL, and the error, without memory. */
-static FILE *pen(struct erg_answer *answer, enum form form, struct erg_error *err)
-{
-    FILE *file = open_memstream(&answer->texts[form], &answer->counts[form]);
-    if (!file)
-        erg_fail(err, ERG_FAILED, "there is no memory for an answer: %s", strerror(errno));
-    answer->files[form] = file;
-    return file;
-}
-
-static bool pens(struct erg_answer *answer, struct erg_error *err)
-{
-    return pen(answer, TEXT, err) && pen(answer, JSON, err);
-}
-
-struct asking {
-    struct erg_answer *answer; /* NULL after the call: this rank only took part */
-    const void *question;
-    int (*ask)(struct asking *at, struct erg_error *err);
-};
-
-static int run(void *argument, struct erg_error *err)
-{
-    struct asking *at = argument;
-    struct erg_answer *answer = at->answer = erg_xcalloc(1, sizeof *answer);
-    int result = at->ask(at, err);
-    if (result == 0 && !finish(answer))
-        result = erg_fail(err, ERG_FAILED, "there is no memory for an answer");
-    if (result != 0 || !at->answer) {
-        erg_answer_free(answer);
-        at->answer = NULL;
-    }
-    return result;
-}
-
-/* `own` receives the question as far as it goes. */
-static int ask(struct erg_answer **answer, int (*body)(struct asking *at, struct erg_error *err),
-               const void *own, const struct erg_watch *watch, struct erg_error *err)
-{
-    struct asking at = {.question = own, .ask = body};
-    if (erg_call_run(run, &at, watch, err) != 0)
-        return -1;
-    *answer = at.answer;
-    return 0;
-}
 
 static long given(int64_t number)
 {
@@ -133,16 +30,16 @@ static long given(int64_t number)
 
 /* ---- this machine ---- */
 
-static int ask_doctor(struct asking *at, struct erg_error *err)
+static int ask_doctor(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_doctor *question = at->question;
     const double watch_s = 1.5;
     struct erg_doctor doctor;
-    if (!pens(at->answer, err))
+    if (!erg_answer_pens(at->answer, err))
         return -1;
     erg_doctor_examine(&doctor, question->gpus, watch_s);
-    erg_doctor_print(at->answer->files[TEXT], &doctor);
-    erg_doctor_print_json(at->answer->files[JSON], &doctor);
+    erg_doctor_print(at->answer->files[ERG_ANSWER_TEXT], &doctor);
+    erg_doctor_print_json(at->answer->files[ERG_ANSWER_JSON], &doctor);
     erg_doctor_release(&doctor);
     return 0;
 }
@@ -153,12 +50,12 @@ int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *ques
     struct erg_ask_doctor own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_doctor", err) != 0
                ? -1
-               : ask(answer, ask_doctor, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_doctor, &own, own.watch, err);
 }
 
 /* ---- plans and pipelines ---- */
 
-static int ask_programme(struct asking *at, struct erg_error *err)
+static int ask_programme(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_programme *question = at->question;
     const struct erg_programme_shown_wish wish = {
@@ -173,8 +70,9 @@ static int ask_programme(struct asking *at, struct erg_error *err)
     if (!question->plan || question->point < 0)
         return erg_fail(err, ERG_USAGE,
                         "a programme: expected a plan, and a point from 1 on, or 0");
-    return pens(at->answer, err)
-               ? erg_programme_print(at->answer->files[TEXT], at->answer->files[JSON], &wish, err)
+    return erg_answer_pens(at->answer, err)
+               ? erg_programme_print(at->answer->files[ERG_ANSWER_TEXT],
+                                     at->answer->files[ERG_ANSWER_JSON], &wish, err)
                : -1;
 }
 
@@ -184,10 +82,10 @@ int erg_ask_programme(struct erg_answer **answer, const struct erg_ask_programme
     struct erg_ask_programme own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_programme", err) != 0
                ? -1
-               : ask(answer, ask_programme, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_programme, &own, own.watch, err);
 }
 
-static int ask_frontier(struct asking *at, struct erg_error *err)
+static int ask_frontier(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_frontier *question = at->question;
     struct erg_profile_frontier_wish wish = {
@@ -209,10 +107,11 @@ static int ask_frontier(struct asking *at, struct erg_error *err)
     if (erg_door_amount(&wish.unit_s, "unit_s", question->unit_s, err) != 0 ||
         erg_door_amount(&wish.deadline_s, "deadline_s", question->deadline_s, err) != 0 ||
         erg_door_amount(&wish.energy_budget_j, "energy_j", question->energy_j, err) != 0 ||
-        !pens(at->answer, err) || !pen(at->answer, CSV, err))
+        !erg_answer_pens(at->answer, err) || !erg_answer_pen(at->answer, ERG_ANSWER_CSV, err))
         return -1;
-    const struct erg_frontier_streams streams = {at->answer->files[TEXT], at->answer->files[CSV],
-                                                 at->answer->files[JSON]};
+    const struct erg_frontier_streams streams = {at->answer->files[ERG_ANSWER_TEXT],
+                                                 at->answer->files[ERG_ANSWER_CSV],
+                                                 at->answer->files[ERG_ANSWER_JSON]};
     return erg_profile_frontier(&streams, &wish, err);
 }
 
@@ -222,10 +121,10 @@ int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *
     struct erg_ask_frontier own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_frontier", err) != 0
                ? -1
-               : ask(answer, ask_frontier, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_frontier, &own, own.watch, err);
 }
 
-static int ask_fit(struct asking *at, struct erg_error *err)
+static int ask_fit(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_fit *question = at->question;
     const struct erg_fitting_wish wish = {
@@ -245,12 +144,12 @@ static int ask_fit(struct asking *at, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "a fit: expected rows or runs, an engine, keys, and 2 to %d folds",
                         ERG_FIT_MOST_FOLDS);
-    if (!pens(at->answer, err))
+    if (!erg_answer_pens(at->answer, err))
         return -1;
     int result = erg_fitting_run(&fitting, &wish, err);
     if (result == 0) {
-        erg_fitting_print(at->answer->files[TEXT], &fitting);
-        erg_print_json(at->answer->files[JSON], erg_fitting_document(&fitting));
+        erg_fitting_print(at->answer->files[ERG_ANSWER_TEXT], &fitting);
+        erg_print_json(at->answer->files[ERG_ANSWER_JSON], erg_fitting_document(&fitting));
     }
     erg_fitting_release(&fitting);
     return result;
@@ -262,7 +161,7 @@ int erg_ask_fit(struct erg_answer **answer, const struct erg_ask_fit *question,
     struct erg_ask_fit own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_fit", err) != 0
                ? -1
-               : ask(answer, ask_fit, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_fit, &own, own.watch, err);
 }
 
 /* ---- a plan on a stack ---- */
@@ -290,15 +189,15 @@ static int verify(struct erg_answer *answer, const struct erg_verify_request *re
     struct erg_verification *verification = erg_xcalloc(1, sizeof *verification);
     int result = erg_verify(request, verification, err);
     if (result == 0) {
-        erg_verify_print(answer->files[TEXT], request, verification, false);
-        erg_verify_print(answer->files[JSON], request, verification, true);
+        erg_verify_print(answer->files[ERG_ANSWER_TEXT], request, verification, false);
+        erg_verify_print(answer->files[ERG_ANSWER_JSON], request, verification, true);
         answer->checked = erg_verify_judge(verification, &answer->reason);
     }
     free(verification);
     return result;
 }
 
-static int ask_verify(struct asking *at, struct erg_error *err)
+static int ask_verify(struct erg_asking *at, struct erg_error *err)
 {
     static const char *const devices[] = {"emulated", "cuda", NULL};
     const struct erg_ask_verify *question = at->question;
@@ -314,7 +213,8 @@ static int ask_verify(struct asking *at, struct erg_error *err)
         request.layers < 2)
         return erg_fail(err, ERG_USAGE,
                         "a verification: expected a job, a plan, and 2 to 1000 layers");
-    int result = !pens(at->answer, err) || erg_job_load(&job, question->job, NULL, err) ||
+    int result = !erg_answer_pens(at->answer, err) ||
+                         erg_job_load(&job, question->job, NULL, err) ||
                          erg_plan_load(&plan, question->plan, err) ||
                          (device == 1 && open_gpus(&real, job, request.layers, err))
                      ? -1
@@ -339,25 +239,25 @@ int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *ques
     struct erg_ask_verify own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_verify", err) != 0
                ? -1
-               : ask(answer, ask_verify, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_verify, &own, own.watch, err);
 }
 
 /* ---- clusters ---- */
 
-static int ask_jobs(struct asking *at, struct erg_error *err)
+static int ask_jobs(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_jobs *question = at->question;
     struct erg_live_file *live;
     struct erg_live_list list = {0};
     if (!question->live)
         return erg_fail(err, ERG_USAGE, "live jobs: expected the cluster's live file");
-    if (!pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
+    if (!erg_answer_pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
         return -1;
     int result = erg_live_list_read(&list, live->slurm.partition, live->slurm.spool,
                                     question->all != 0, err);
     if (result == 0) {
-        erg_live_list_print(at->answer->files[TEXT], &list);
-        erg_live_list_print_json(at->answer->files[JSON], &list);
+        erg_live_list_print(at->answer->files[ERG_ANSWER_TEXT], &list);
+        erg_live_list_print_json(at->answer->files[ERG_ANSWER_JSON], &list);
     }
     erg_live_list_release(&list);
     erg_live_file_free(live);
@@ -370,16 +270,16 @@ int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question
     struct erg_ask_jobs own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_jobs", err) != 0
                ? -1
-               : ask(answer, ask_jobs, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_jobs, &own, own.watch, err);
 }
 
-static int ask_trace(struct asking *at, struct erg_error *err)
+static int ask_trace(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_trace *question = at->question;
     if (!question->cluster || !question->profiles || !question->recipe == !question->log)
         return erg_fail(err, ERG_USAGE,
                         "a trace: expected a cluster, profiles, and a recipe or a log");
-    FILE *out = pen(at->answer, TEXT, err);
+    FILE *out = erg_answer_pen(at->answer, ERG_ANSWER_TEXT, err);
     if (!out)
         return -1;
     return question->recipe ? erg_trace_print(out, question->cluster, question->profiles,
@@ -394,10 +294,10 @@ int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *questi
     struct erg_ask_trace own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_trace", err) != 0
                ? -1
-               : ask(answer, ask_trace, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_trace, &own, own.watch, err);
 }
 
-static int ask_calculon(struct asking *at, struct erg_error *err)
+static int ask_calculon(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_calculon *question = at->question;
     const struct erg_calculon_wish wish = {.model = question->model,
@@ -409,8 +309,9 @@ static int ask_calculon(struct asking *at, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "files of Calculon: expected a model, a system, a folder, and no number "
                         "below 0");
-    return pens(at->answer, err)
-               ? erg_calculon_import(at->answer->files[TEXT], at->answer->files[JSON], &wish, err)
+    return erg_answer_pens(at->answer, err)
+               ? erg_calculon_import(at->answer->files[ERG_ANSWER_TEXT],
+                                     at->answer->files[ERG_ANSWER_JSON], &wish, err)
                : -1;
 }
 
@@ -420,5 +321,5 @@ int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *
     struct erg_ask_calculon own = {0};
     return erg_sized_take(&own, sizeof own, question, "erg_ask_calculon", err) != 0
                ? -1
-               : ask(answer, ask_calculon, &own, own.watch, err);
+               : erg_answer_ask(answer, ask_calculon, &own, own.watch, err);
 }

@@ -1,5 +1,5 @@
 /* ergon doctor: what this machine can and cannot do, and why. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 struct doctor_values {

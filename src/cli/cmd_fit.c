@@ -1,6 +1,6 @@
 /* ergon fit ROWS.csv or --from RUN: the constants of a training engine that explain measured
  * iterations. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* ergon frontier PROFILE.csv: the time-energy frontier of a pipeline from a measured profile. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* ergon hook show: the clocks that a rank of another trainer gets when it follows a plan. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* ergon import: other tools' files as files of ours, or as what they say. */
 #include "api/import_kernels.h"
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 #include "job/job.h"
 

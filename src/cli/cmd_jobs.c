@@ -1,5 +1,5 @@
 /* ergon jobs: what managed jobs have and do. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 #include "cli/live_option.h"
 

@@ -2,7 +2,7 @@
 #include "api/simulate_sweep.h"
 #include "api/simulating.h"
 #include "api/simulating_print.h"
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 #include "io/print.h"
 

@@ -1,5 +1,5 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 struct verify_values {

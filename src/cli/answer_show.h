@@ -1,6 +1,6 @@
 /* How answers of ergon/ask.h come to standard output. */
-#ifndef ERG_CLI_ANSWER_H
-#define ERG_CLI_ANSWER_H
+#ifndef ERG_CLI_ANSWER_SHOW_H
+#define ERG_CLI_ANSWER_SHOW_H
 
 #include "ergon/ask.h"
 

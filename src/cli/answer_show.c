@@ -1,5 +1,5 @@
 /* Answers on standard output. */
-#include "cli/answer.h"
+#include "cli/answer_show.h"
 
 #include "cli/cli.h"
 
