@@ -39,7 +39,7 @@ const char *erg_answer_json(const struct erg_answer *answer);
 const char *erg_answer_csv(const struct erg_answer *answer);
 
 /* Whether what was asked about holds: of a verification ERG_FAILED says what does not, of a run
- * ERG_INFEASIBLE which memory is missing. All other answers hold. */
+ * ERG_INFEASIBLE which memory is missing, of a command its own status. All others hold. */
 int erg_answer_check(const struct erg_answer *answer, struct erg_error *err);
 void erg_answer_free(struct erg_answer *answer); /* NULL is fine */
 
@@ -167,6 +167,35 @@ struct erg_ask_calculon {
 };
 int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *question,
                      struct erg_error *err);
+
+/* Texts as the token files that training reads: ergon tokenize(1). */
+struct erg_ask_tokenize {
+    size_t size;
+    const char *model;        /* a folder with a tokenizer.json, such a file, or "bytes" */
+    const char *const *files; /* texts, or JSON lines */
+    size_t file_count;
+    const char *output; /* PREFIX of PREFIX.bin and PREFIX.idx, which are written */
+    const char *key;    /* of the text of a document in JSON lines; NULL: a file is a document */
+    const char *end;    /* id or text of the token behind every document; NULL: the model's */
+    const struct erg_watch *watch;
+};
+int erg_ask_tokenize(struct erg_answer **answer, const struct erg_ask_tokenize *question,
+                     struct erg_error *err);
+
+/*
+ * Time and energy of a command, with their uncertainty: ergon measure(1). erg_answer_check() fails
+ * as the command did, with its exit status; what was measured until then is in the answer. The
+ * calling thread blocks signals and passes them on, so ask before other threads are there.
+ */
+struct erg_ask_measure {
+    size_t size;
+    const char *const *command; /* ends with NULL; looked up in PATH */
+    const char *gpus;           /* as of erg_meter_open() */
+    int64_t repeats, warmups;   /* 0: 1; 0: none */
+    const char *carbon, *price; /* tables by the hour, of g_per_kwh and usd_per_kwh; NULL: none */
+};
+int erg_ask_measure(struct erg_answer **answer, const struct erg_ask_measure *question,
+                    struct erg_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

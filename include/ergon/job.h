@@ -29,6 +29,9 @@ extern "C" {
 
 struct erg_job;
 
+/* The largest iteration that is planned: beyond any training, and planned within seconds. */
+enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
+
 /*
  * A job file, or its text; `name` stands for its path then, from whose folder relative paths are.
  * ERG_FAILED has the line, the key, what is wrong and what was expected.
@@ -44,6 +47,10 @@ void erg_job_free(struct erg_job *job); /* NULL is fine */
  * was.
  */
 int erg_job_set(struct erg_job **job, const char *key, const char *value, struct erg_error *err);
+
+/* A sentence that says what ergon calls what other software has under this key, such as
+ * "zero_stage"; NULL: it is the name of nothing else. */
+const char *erg_job_own_name(const char *key);
 
 /* Whether the job can run as it is: its layout fits the model, the cluster and the GPUs of each
  * stage. Memory is not looked at. */

@@ -92,3 +92,14 @@ int erg_answer_ask(struct erg_answer **answer,
     *answer = at.answer;
     return 0;
 }
+
+int erg_answer_ask_here(struct erg_answer **answer,
+                        int (*body)(struct erg_asking *at, struct erg_error *err),
+                        const void *question, struct erg_error *err)
+{
+    struct erg_asking at = {.question = question, .ask = body};
+    if (run(&at, err) != 0)
+        return -1;
+    *answer = at.answer;
+    return 0;
+}

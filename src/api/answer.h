@@ -29,6 +29,11 @@ int erg_answer_ask(struct erg_answer **answer,
                    int (*body)(struct erg_asking *at, struct erg_error *err), const void *question,
                    const struct erg_watch *watch, struct erg_error *err);
 
+/* The same on this thread, without a call of its own. */
+int erg_answer_ask_here(struct erg_answer **answer,
+                        int (*body)(struct erg_asking *at, struct erg_error *err),
+                        const void *question, struct erg_error *err);
+
 /* Where a form is written; NULL, and the error, without memory. And of text and JSON. */
 FILE *erg_answer_pen(struct erg_answer *answer, enum erg_answer_form form, struct erg_error *err);
 bool erg_answer_pens(struct erg_answer *answer, struct erg_error *err);

@@ -12,14 +12,21 @@
 #include "cluster/live/live_file.h"
 #include "cluster/traces/trace_print.h"
 #include "device/real.h"
+#include "ergon/telemetry.h"
 #include "hooks/programme_print.h"
+#include "io/json.h"
 #include "io/print.h"
 #include "iteration/iteration.h"
 #include "launch/launch.h"
 #include "layout/exchange/calculon_import.h"
 #include "observe/doctor_print.h"
+#include "observe/measure_command.h"
+#include "observe/record.h"
 #include "optimize/verify_print.h"
+#include "telemetry/recording.h"
+#include "train/data/tokenize.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -322,4 +329,138 @@ int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *
     return erg_sized_take(&own, sizeof own, question, "erg_ask_calculon", err) != 0
                ? -1
                : erg_answer_ask(answer, ask_calculon, &own, own.watch, err);
+}
+
+/* ---- texts ---- */
+
+static void print_tokens(const struct erg_answer *answer, const char *output,
+                         const struct erg_corpus *corpus, const struct erg_token_totals *totals)
+{
+    /* Without the tokens that end documents. */
+    double text_per_token =
+        (double)corpus->text_bytes / (double)(totals->tokens - totals->documents);
+    FILE *out = answer->files[ERG_ANSWER_TEXT];
+    erg_print_json(answer->files[ERG_ANSWER_JSON],
+                   erg_json_pack("{s:i, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:f}", "schema_version",
+                                 1, "prefix", output, "documents", (json_int_t)totals->documents,
+                                 "empty_documents", (json_int_t)corpus->empty, "tokens",
+                                 (json_int_t)totals->tokens, "token_bytes",
+                                 (int)totals->token_bytes, "end_token", (int)corpus->end,
+                                 "text_bytes", (json_int_t)corpus->text_bytes,
+                                 "text_bytes_per_token", text_per_token));
+    fprintf(out,
+            "%" PRIu64 " document%s, %" PRIu64 " tokens of %zu bytes, %.2f bytes of text per token",
+            totals->documents, erg_plural(totals->documents), totals->tokens, totals->token_bytes,
+            text_per_token);
+    if (corpus->empty)
+        fprintf(out, "; %" PRIu64 " without text left out", corpus->empty);
+    fprintf(out, "\nwrote %s.bin and %s.idx\n", output, output);
+}
+
+static int ask_tokenize(struct erg_asking *at, struct erg_error *err)
+{
+    const struct erg_ask_tokenize *question = at->question;
+    const struct erg_tokenize_wish wish = {.model = question->model,
+                                           .files = question->files,
+                                           .file_count = question->file_count,
+                                           .output = question->output,
+                                           .key = question->key,
+                                           .end = question->end};
+    struct erg_corpus corpus;
+    struct erg_token_totals totals;
+    if (!wish.model || !wish.file_count || !wish.output)
+        return erg_fail(err, ERG_USAGE, "texts to tokens: expected a model, files, and an output");
+    if (!erg_answer_pens(at->answer, err) || erg_tokenize(&corpus, &totals, &wish, err) != 0)
+        return -1;
+    print_tokens(at->answer, wish.output, &corpus, &totals);
+    return 0;
+}
+
+int erg_ask_tokenize(struct erg_answer **answer, const struct erg_ask_tokenize *question,
+                     struct erg_error *err)
+{
+    struct erg_ask_tokenize own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_tokenize", err) != 0
+               ? -1
+               : erg_answer_ask(answer, ask_tokenize, &own, own.watch, err);
+}
+
+/* ---- programs ---- */
+
+static int measure(struct erg_asking *at, struct erg_error *err)
+{
+    const struct erg_ask_measure *question = at->question;
+    struct erg_answer *answer = at->answer;
+    const struct erg_measure_wish wish = {
+        .command = question->command,
+        .gpus = question->gpus,
+        .repeats = question->repeats ? (long)question->repeats : 1,
+        .warmups = (long)question->warmups,
+        .carbon = question->carbon,
+        .price = question->price,
+    };
+    struct erg_runs runs;
+    struct erg_child_end end = {0};
+    if (!wish.command || !*wish.command || wish.repeats < 1 || wish.warmups < 0)
+        return erg_fail(err, ERG_USAGE,
+                        "a measurement: expected a command, and no number of runs below 0");
+    if (!erg_answer_pens(answer, err))
+        return -1;
+    answer->checked = erg_measure(&runs, &wish, &end, &answer->reason);
+    if (answer->checked == 0)
+        answer->checked = erg_child_check(&end, wish.command, &answer->reason);
+    if (runs.count) {
+        struct erg_text table = {0};
+        erg_runs_table(&table, &runs);
+        fputs(table.data, answer->files[ERG_ANSWER_TEXT]);
+        erg_text_release(&table);
+        erg_print_json(answer->files[ERG_ANSWER_JSON], erg_runs_json(&runs));
+    }
+    const bool any = runs.count > 0 || answer->checked == 0;
+    erg_runs_release(&runs);
+    if (!any && err)
+        *err = answer->reason;
+    return any ? 0 : -1;
+}
+
+/* On the caller's own thread, whose signals are to reach the command. */
+int erg_ask_measure(struct erg_answer **answer, const struct erg_ask_measure *question,
+                    struct erg_error *err)
+{
+    struct erg_ask_measure own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_measure", err) != 0
+               ? -1
+               : erg_answer_ask_here(answer, measure, &own, err);
+}
+
+int erg_record_gpus(const struct erg_record_options *options, struct erg_error *err)
+{
+    struct erg_record_options own = {0};
+    if (erg_sized_take(&own, sizeof own, options, "erg_record_options", err) != 0)
+        return -1;
+    if (!own.output || own.interval_ms < 0 || (own.command && own.duration_s > 0))
+        return erg_fail(err, ERG_USAGE,
+                        "a recording: expected an output, an interval from 0 on, and a command or "
+                        "a duration, not both");
+    const struct erg_record_wish wish = {
+        .output = own.output,
+        .gpus = own.gpus,
+        .interval_ms = own.interval_ms ? (long)own.interval_ms : 50,
+        .duration_s = own.duration_s > 0 ? own.duration_s : (double)NAN,
+        .command = own.command,
+    };
+    return erg_record(&wish, err);
+}
+
+int erg_record_export(const char *recording, const char *format, const char *output,
+                      struct erg_error *err)
+{
+    static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
+    static const enum erg_export_format numbers[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
+                                                     ERG_EXPORT_CHROME};
+    int number;
+    if (erg_door_choice(&number, "format", format, formats, err) != 0)
+        return -1;
+    return number < 0 ? erg_fail(err, ERG_USAGE, "an export: expected a format")
+                      : erg_recording_export(recording, numbers[number], output, err);
 }

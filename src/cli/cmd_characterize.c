@@ -1,9 +1,9 @@
 /* ergon characterize SWEEP.yaml: one job in every combination of layout and optimisation. */
-#include "api/characterizing.h"
-#include "api/characterizing_print.h"
 #include "cli/cli.h"
-#include "io/print.h"
 
+#include "ergon/characterize.h"
+
+#include <math.h>
 #include <stdio.h>
 
 struct characterize_values {
@@ -15,6 +15,7 @@ struct characterize_values {
     double transient_s;
 };
 
+static const char *const rights[] = {"eff_edp", "tokens_per_j", "j_per_token", NULL};
 static const char *const sensors[] = {"hopper", "exact", NULL};
 static const char *const devices[] = {"emulated", "host", "cuda", NULL};
 
@@ -34,7 +35,7 @@ static const struct erg_option options[] = {
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
     {"figures", 'f', ERG_OPTION_TEXT, "N,...", AT(figures),
      .help = "draw these of 4, 5, 8, 10, 13, 15, 17 (default: as the study says, else all)"},
-    {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = erg_figure_right_names,
+    {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = rights,
      .default_text = "eff_edp", .help = "the right axis of figures 4, 8 and 13"},
     {"check", 'c', ERG_OPTION_FLAG, NULL, AT(check),
      .help =
@@ -50,7 +51,7 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invocation *call,
+static int make_wish(struct erg_characterization_options *wish, const struct erg_invocation *call,
                      struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
@@ -64,7 +65,8 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         return erg_fail(err, ERG_USAGE,
                         "--redraw runs nothing and writes into the folder that it is given; "
                         "expected no --list, --only, --retry and --output beside it");
-    *wish = (struct erg_characterizing_wish){
+    *wish = (struct erg_characterization_options){
+        .size = sizeof *wish,
         .file = call->argument_count ? call->arguments[0] : NULL,
         .folder = values->redraw ? values->redraw : values->output,
         .list = values->list,
@@ -73,42 +75,46 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         .device = devices[values->device],
         .program = "/proc/self/exe",
         .figures = values->figures,
-        .right = values->right,
-        .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : (size_t)values->jobs,
+        .right = rights[values->right],
+        .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : values->jobs,
         .retry = values->retry,
         .seeded = call->common.seed != ERG_NOT_GIVEN,
         .seed = (uint64_t)call->common.seed,
-        .transient_s = values->transient_s,
+        .transient_s = isnan(values->transient_s) ? 0 : values->transient_s,
         .others = values->others.items,
         .other_count = values->others.count,
     };
     return 0;
 }
 
+static void print(const struct erg_invocation *call, const struct erg_characterization *study)
+{
+    const struct characterize_values *values = call->values;
+    if (call->common.json) {
+        puts(erg_characterization_json(study));
+        return;
+    }
+    fputs(erg_characterization_text(study), stdout);
+    if (values->check && !values->list)
+        fputs(erg_characterization_findings(study), stdout);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
-    struct erg_characterizing_wish wish;
-    struct erg_characterizing at;
-    if (make_wish(&wish, call, err) != 0)
+    struct erg_characterization_counts counts = {.size = sizeof counts};
+    struct erg_characterization_options wish;
+    struct erg_characterization *study;
+    if (make_wish(&wish, call, err) != 0 || erg_characterize(&study, &wish, err) != 0)
         return -1;
-    int status = erg_characterizing_run(&at, &wish, err);
-    if (status == 0 && call->common.json) {
-        erg_print_json(stdout, json_incref(at.document));
-    } else if (status == 0 && values->list) {
-        erg_characterizing_print_list(stdout, &at);
-    } else if (status == 0) {
-        erg_characterizing_print_points(stdout, &at);
-        if (values->check)
-            erg_characterizing_print_findings(stdout, &at);
-    }
-    if (status == 0 && !values->list)
-        status = erg_characterizing_judge(&at, err);
-    const size_t failed = erg_findings_failed(&at.findings);
-    if (status == 0 && values->check && failed > 0)
-        status = erg_fail(err, ERG_FAILED, "%zu finding%s not hold of these points", failed,
-                          failed == 1 ? " does" : "s do");
-    erg_characterizing_release(&at);
+    print(call, study);
+    erg_characterization_counts(study, &counts, NULL);
+    int status = erg_characterization_check(study, err);
+    if (status == 0 && values->check && counts.failed_findings > 0)
+        status = erg_fail(err, ERG_FAILED, "%lld finding%s not hold of these points",
+                          (long long)counts.failed_findings,
+                          counts.failed_findings == 1 ? " does" : "s do");
+    erg_characterization_free(study);
     return status;
 }
 

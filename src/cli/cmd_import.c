@@ -1,8 +1,8 @@
 /* ergon import: other tools' files as files of ours, or as what they say. */
-#include "api/import_kernels.h"
 #include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "job/job.h"
+#include "ergon/job.h"
+#include "ergon/kernels.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,11 +81,15 @@ static int import_kineto(const struct erg_invocation *call, struct erg_error *er
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import kineto\" takes FILE..., --recording, --categories, and "
                         "--csv or --json");
-    return erg_import_kernels(stdout, &wish,
-                              call->common.json ? ERG_IMPORT_JSON
-                              : values->csv     ? ERG_IMPORT_CSV
-                                                : ERG_IMPORT_TABLE,
-                              err);
+    struct erg_kernels *kernels;
+    if (erg_kernels_import(&kernels, &wish, err) != 0)
+        return -1;
+    if (call->common.json)
+        puts(erg_kernels_json(kernels));
+    else
+        fputs(values->csv ? erg_kernels_csv(kernels) : erg_kernels_text(kernels), stdout);
+    erg_kernels_free(kernels);
+    return 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

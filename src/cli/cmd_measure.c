@@ -1,12 +1,11 @@
 /* ergon measure -- CMD...: time and energy of a command, on all its GPUs and the CPU. */
 #include "cli/cli.h"
 
+#include "ergon/ask.h"
 #include "io/file.h"
-#include "io/json.h"
-#include "observe/measure_command.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 struct measure_values {
     long repeats, warmups;
@@ -30,45 +29,34 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int report(const struct erg_invocation *call, const struct erg_runs *runs,
-                  struct erg_error *err)
+static int report(const struct erg_invocation *call, const char *text, struct erg_error *err)
 {
     const struct measure_values *values = call->values;
-    struct erg_text text = {0};
-    int result = 0;
-    if (call->common.json) {
-        json_t *document = erg_runs_json(runs);
-        char *lines = erg_json_text(document);
-        erg_text_printf(&text, "%s\n", lines);
-        free(lines);
-        json_decref(document);
-    } else {
-        erg_runs_table(&text, runs);
-    }
-    if (values->output)
-        result = erg_file_write(values->output, text.data, text.count, err);
+    const int result = values->output ? erg_file_write(values->output, text, strlen(text), err) : 0;
     if (!values->output || result != 0) /* a measurement is not lost with its file */
-        erg_terminal_print(call->common.json ? stdout : stderr, text.data);
-    erg_text_release(&text);
+        erg_terminal_print(call->common.json ? stdout : stderr, text);
     return result;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct measure_values *values = call->values;
-    const struct erg_measure_wish wish = {.command = call->arguments,
-                                          .gpus = values->gpus,
-                                          .repeats = values->repeats,
-                                          .warmups = values->warmups,
-                                          .carbon = values->carbon,
-                                          .price = values->price};
-    struct erg_runs runs;
-    struct erg_child_end end;
-    int result = erg_measure(&runs, &wish, &end, err);
-    if (runs.count && report(call, &runs, result ? NULL : err) != 0)
+    const struct erg_ask_measure question = {.size = sizeof question,
+                                             .command = call->arguments,
+                                             .gpus = values->gpus,
+                                             .repeats = values->repeats,
+                                             .warmups = values->warmups,
+                                             .carbon = values->carbon,
+                                             .price = values->price};
+    struct erg_answer *answer;
+    if (erg_ask_measure(&answer, &question, err) != 0)
+        return -1;
+    const char *text = call->common.json ? erg_answer_json(answer) : erg_answer_text(answer);
+    int result = erg_answer_check(answer, err);
+    if (*text && report(call, text, result ? NULL : err) != 0)
         result = -1;
-    erg_runs_release(&runs);
-    return result ? -1 : erg_child_check(&end, call->arguments, err);
+    erg_answer_free(answer);
+    return result;
 }
 
 const struct erg_command erg_cmd_measure = {

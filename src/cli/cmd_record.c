@@ -1,6 +1,7 @@
 /* ergon record -o FILE: samples of all GPUs into a file that survives a crash. */
 #include "cli/cli.h"
-#include "observe/record.h"
+
+#include "ergon/telemetry.h"
 
 #include <math.h>
 
@@ -26,18 +27,19 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct record_values *values = call->values;
-    const struct erg_record_wish wish = {
+    const struct erg_record_options wish = {
+        .size = sizeof wish,
         .output = values->output,
         .gpus = values->gpus,
         .interval_ms = values->interval_ms,
-        .duration_s = values->duration_s,
+        .duration_s = isnan(values->duration_s) ? 0 : values->duration_s,
         .command = call->argument_count ? call->arguments : NULL,
     };
     if (wish.command && !isnan(values->duration_s))
         return erg_fail(err, ERG_USAGE,
                         "--duration and a command were both given; expected one of them, since the "
                         "recording ends with the command");
-    return erg_record(&wish, err);
+    return erg_record_gpus(&wish, err);
 }
 
 const struct erg_command erg_cmd_record = {

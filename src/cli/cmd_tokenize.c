@@ -1,12 +1,6 @@
 /* ergon tokenize MODEL FILE... -o PREFIX: texts to token files. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-
-#include "io/json.h"
-#include "train/data/tokenize.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 struct tokenize_values {
     const char *output, *key, *end;
@@ -23,43 +17,11 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static void report(const struct erg_invocation *call, const struct erg_corpus *corpus,
-                   const struct erg_token_totals *totals)
-{
-    const struct tokenize_values *values = call->values;
-    /* Without the tokens that end documents. */
-    double text_per_token =
-        (double)corpus->text_bytes / (double)(totals->tokens - totals->documents);
-    struct erg_text text = {0};
-    if (call->common.json) {
-        json_t *document = erg_json_pack(
-            "{s:i, s:s, s:I, s:I, s:I, s:i, s:i, s:I, s:f}", "schema_version", 1, "prefix",
-            values->output, "documents", (json_int_t)totals->documents, "empty_documents",
-            (json_int_t)corpus->empty, "tokens", (json_int_t)totals->tokens, "token_bytes",
-            (int)totals->token_bytes, "end_token", (int)corpus->end, "text_bytes",
-            (json_int_t)corpus->text_bytes, "text_bytes_per_token", text_per_token);
-        char *lines = erg_json_text(document);
-        erg_text_printf(&text, "%s\n", lines);
-        free(lines);
-        json_decref(document);
-    } else {
-        erg_text_printf(&text,
-                        "%" PRIu64 " document%s, %" PRIu64
-                        " tokens of %zu bytes, %.2f bytes of text per token",
-                        totals->documents, erg_plural(totals->documents), totals->tokens,
-                        totals->token_bytes, text_per_token);
-        if (corpus->empty)
-            erg_text_printf(&text, "; %" PRIu64 " without text left out", corpus->empty);
-        erg_text_printf(&text, "\nwrote %s.bin and %s.idx\n", values->output, values->output);
-    }
-    erg_terminal_print(stdout, text.data);
-    erg_text_release(&text);
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct tokenize_values *values = call->values;
-    const struct erg_tokenize_wish wish = {
+    const struct erg_ask_tokenize question = {
+        .size = sizeof question,
         .model = call->arguments[0],
         .files = call->arguments + 1,
         .file_count = call->argument_count - 1,
@@ -67,12 +29,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .key = values->key,
         .end = values->end,
     };
-    struct erg_corpus corpus;
-    struct erg_token_totals totals;
-    if (erg_tokenize(&corpus, &totals, &wish, err) != 0)
-        return -1;
-    report(call, &corpus, &totals);
-    return 0;
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_tokenize(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_tokenize = {

@@ -1,5 +1,5 @@
-/* ergon import kineto: prints what traces of GPUs say. */
-#include "api/import_kernels.h"
+/* Traces of GPUs as tables and as CSV. */
+#include "api/kernels_print.h"
 
 #include "io/print.h"
 
@@ -89,23 +89,15 @@ static void print_csv(FILE *out, const struct erg_kernels_gpu *gpu)
     erg_text_release(&text);
 }
 
-int erg_import_kernels(FILE *out, const struct erg_kernels_options *options,
-                       enum erg_import_form form, struct erg_error *err)
+void erg_kernels_print(FILE *out, const struct erg_kernels_gpu *gpus, size_t count)
 {
-    struct erg_kernels *kernels;
-    int result = 0;
-    if (erg_kernels_import(&kernels, options, err) != 0)
-        return -1;
-    if (form == ERG_IMPORT_JSON)
-        fprintf(out, "%s\n", erg_kernels_json(kernels));
-    if (form == ERG_IMPORT_CSV)
-        fputs("file,rank,device,category,count,summed_s,exposed_s,wait_s,energy_j\n", out);
-    for (size_t i = 0; i < erg_kernels_gpus(kernels) && form != ERG_IMPORT_JSON; i++) {
-        struct erg_kernels_gpu gpu = {.size = sizeof gpu};
-        if ((result = erg_kernels_gpu(kernels, i, &gpu, err)) != 0)
-            break;
-        (form == ERG_IMPORT_CSV ? print_csv : print_gpu)(out, &gpu);
-    }
-    erg_kernels_free(kernels);
-    return result;
+    for (size_t i = 0; i < count; i++)
+        print_gpu(out, &gpus[i]);
+}
+
+void erg_kernels_print_csv(FILE *out, const struct erg_kernels_gpu *gpus, size_t count)
+{
+    fputs("file,rank,device,category,count,summed_s,exposed_s,wait_s,energy_j\n", out);
+    for (size_t i = 0; i < count; i++)
+        print_csv(out, &gpus[i]);
 }
