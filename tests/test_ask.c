@@ -74,7 +74,7 @@ static void a_plan_of_it_has_a_programme(void **state)
     struct erg_ask_programme programme = {.size = sizeof programme, .plan = plan};
     assert_ok(erg_ask_programme(&answer, &programme, &err), &err);
     assert_non_null(strstr(erg_answer_text(answer), "an iteration of 0.1440 s."));
-    assert_non_null(strstr(erg_answer_json(answer), "\"highest_mhz\": 1200"));
+    assert_non_null(strstr(erg_answer_json(answer), "\"clock_mhz\": 1200"));
     assert_null(erg_answer_csv(answer));
     erg_answer_free(answer);
     programme.stage = 1;
@@ -131,6 +131,9 @@ static void wrong_questions_are_refused(void **state)
     assert_fails(erg_ask_fit(&answer, &fit, &err), &err, "rows or runs");
     const struct erg_ask_train run = {.size = sizeof run};
     assert_fails(erg_ask_train(&answer, &run, &err), &err, "expected a job");
+    const struct erg_ask_submit submit = {
+        .size = sizeof submit, .live = "live.yaml", .job = "job.yaml", .resume = "folder"};
+    assert_fails(erg_ask_submit(&answer, &submit, &err), &err, "a folder to resume");
     const struct erg_ask_jobs jobs = {.size = sizeof jobs};
     assert_fails(erg_ask_jobs(&answer, &jobs, &err), &err, "live file");
 }

@@ -143,6 +143,28 @@ struct erg_ask_jobs {
 int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question,
                  struct erg_error *err);
 
+/* A job given to a cluster's scheduler: ergon submit(1). Of `job`, `like` and `resume` there is
+ * one. */
+struct erg_ask_submit {
+    size_t size;
+    const char *live;   /* the cluster's live file */
+    const char *job;    /* a job's file, for ergon train */
+    const char *like;   /* MODEL:BATCH:ITERATIONS of a program that trains */
+    const char *resume; /* the folder of a job that Slurm has no more: no other member goes along */
+    /* The program and its arguments, or further options of ergon train. */
+    const char *const *arguments;
+    size_t argument_count;
+    int64_t gpus, gpus_most; /* asked for, and never more; 0: as the job and the cluster say */
+    const char *type;        /* of GPU; NULL: any */
+    const char *deadline;    /* "HH:MM:SS" from now on, or "2026-01-31T12:00"; NULL: none */
+    double weight;           /* among other jobs; 0: 1 */
+    int32_t per_node;        /* 1: the program starts once on each node, not for each GPU */
+    const char *program;     /* the command ergon on the cluster; NULL: as of PATH */
+    const struct erg_watch *watch;
+};
+int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *question,
+                   struct erg_error *err);
+
 /* A trace of jobs for simulations, as text alone: drawn as a recipe says, or imported from the log
  * of another cluster, of which the watch hears what was left out: ergon import(1). */
 struct erg_ask_trace {

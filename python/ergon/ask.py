@@ -110,6 +110,21 @@ def jobs(live: _Path, *, all: bool = False) -> Answer:
     return _ask("erg_ask_jobs", None, live=live, all=int(all))
 
 
+def submit(live: _Path, *, job: _Path | None = None, like: str | None = None,
+           resume: _Path | None = None, arguments: Sequence[str] = (), gpus: int = 0,
+           gpus_most: int = 0, type: str | None = None, deadline: str | None = None,
+           weight: float = 0, per_node: bool = False, program: _Path | None = None) -> Answer:
+    """A job given to a cluster's scheduler: `ergon submit`.
+
+    >>> ergon.ask.submit("live.yaml", job="job.yaml", deadline="08:00:00").document()["folder"]
+    """
+    words = (c.c_char_p * (len(arguments) + 1))(*(text(one) for one in arguments), None)
+    return _ask("erg_ask_submit", None, live=live, job=job, like=like, resume=resume,
+                arguments=c.cast(words, c.c_void_p), argument_count=len(arguments), gpus=gpus,
+                gpus_most=gpus_most, type=type, deadline=deadline, weight=weight,
+                per_node=int(per_node), program=program)
+
+
 def trace(cluster: _Path, profiles: _Path, *, recipe: _Path | None = None,
           log: _Path | None = None, seed: int = 0, progress: _Progress = None) -> Answer:
     """A trace of jobs as text: drawn as a recipe says, or imported from another cluster's log."""

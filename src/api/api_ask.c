@@ -6,6 +6,7 @@
 #include "api/fitting.h"
 #include "api/fitting_print.h"
 #include "api/profile_frontier.h"
+#include "api/submitting.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "cluster/live/job_list_print.h"
@@ -278,6 +279,66 @@ int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question
     return erg_sized_take(&own, sizeof own, question, "erg_ask_jobs", err) != 0
                ? -1
                : erg_answer_ask(answer, ask_jobs, &own, own.watch, err);
+}
+
+static void print_submitted(const struct erg_answer *answer, const struct erg_submitted *submitted)
+{
+    FILE *out = answer->files[ERG_ANSWER_TEXT];
+    fprintf(out, "job %lu, token %s, waits for its place", submitted->id, submitted->token);
+    if (submitted->types)
+        fprintf(out, " on %s", submitted->types);
+    fprintf(out, "\nfolder %s\n", submitted->folder);
+    erg_print_json(answer->files[ERG_ANSWER_JSON],
+                   erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted", "job",
+                                 (json_int_t)submitted->id, "token", submitted->token, "folder",
+                                 submitted->folder, "types", submitted->types));
+}
+
+static int ask_submit(struct erg_asking *at, struct erg_error *err)
+{
+    const struct erg_ask_submit *question = at->question;
+    struct erg_live_file *live;
+    struct erg_submitted submitted;
+    struct erg_submit_wish wish = {
+        .job = question->job,
+        .like = question->like,
+        .resume = question->resume,
+        .arguments = question->arguments,
+        .argument_count = question->argument_count,
+        .gpus = given(question->gpus),
+        .gpus_most = given(question->gpus_most),
+        .type = question->type,
+        .deadline_unix_s = NAN,
+        .weight = question->weight > 0 ? question->weight : (double)NAN,
+        .per_node = question->per_node != 0,
+        .program = question->program ? question->program : "ergon",
+    };
+    if (!question->live || !wish.job + !wish.like + !wish.resume != 2)
+        return erg_fail(err, ERG_USAGE,
+                        "a live job: expected the cluster's live file, and a job, a model that it "
+                        "is like, or a folder to resume");
+    if (!erg_answer_pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
+        return -1;
+    int result = question->deadline
+                     ? erg_submit_read_deadline(&wish.deadline_unix_s, question->deadline, err)
+                     : 0;
+    if (result == 0) {
+        result = erg_submit(&submitted, live, &wish, err);
+        if (result == 0)
+            print_submitted(at->answer, &submitted);
+        erg_submitted_release(&submitted);
+    }
+    erg_live_file_free(live);
+    return result;
+}
+
+int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *question,
+                   struct erg_error *err)
+{
+    struct erg_ask_submit own = {0};
+    return erg_sized_take(&own, sizeof own, question, "erg_ask_submit", err) != 0
+               ? -1
+               : erg_answer_ask(answer, ask_submit, &own, own.watch, err);
 }
 
 static int ask_trace(struct erg_asking *at, struct erg_error *err)

@@ -268,7 +268,7 @@ static int run_sweep(FILE *out, const struct erg_sweep_wish *request, const stru
 }
 
 int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool json,
-                   struct erg_error *err)
+                       struct erg_error *err)
 {
     struct erg_sweep_part part = {0, 1};
     struct erg_sweep *sweep;

@@ -1,6 +1,6 @@
 /*
- * The command line: a table of commands, one thin file each. Only this room has standard output, and
- * exits.
+ * The command line: a table of commands, one thin file each. Only this room has standard output,
+ * and exits.
  *
  * To add a command: write cmd_NAME.c that defines `const struct erg_command erg_cmd_NAME`,
  * declare it here and give it a line in the table of main.c. Its run() gets parsed and checked
