@@ -138,6 +138,33 @@ class Jobs(unittest.TestCase):
         self.assertEqual(said.exception.status, "infeasible")
 
 
+class Questions(unittest.TestCase):
+    def test_a_frontier(self):
+        profile = WORK / "asked.csv"
+        profile.write_text("stage,instruction,frequency,time,energy\n"
+                           "0,forward,1410,0.010,4\n0,forward,1200,0.012,3\n"
+                           "0,backward,1410,0.020,8\n0,backward,1200,0.024,6\n")
+        answer = ergon.ask.frontier(profile, 4, blocking_power_w=80, plan=WORK / "asked.json")
+        self.assertIn("0.120000 s, 48.000 J", answer.text)
+        self.assertAlmostEqual(answer.document()["highest_clock"]["energy_j"], 48)
+        self.assertEqual(len(answer.csv.splitlines()) - 1, len(answer.document()["points"]))
+        answer.check()
+        clocks = ergon.ask.programme(WORK / "asked.json")
+        self.assertIsNone(clocks.csv)
+        self.assertEqual(clocks.document()["highest_mhz"], 1410)
+        with self.assertRaisesRegex(ergon.Error, "microbatches from 1 on") as said:
+            ergon.ask.frontier(profile, 0)
+        self.assertEqual(said.exception.status, "usage")
+
+    def test_tokens(self):
+        book = WORK / "book.txt"
+        book.write_text("energy")
+        answer = ergon.ask.tokenize("bytes", [book], WORK / "book")
+        self.assertEqual(answer.document()["tokens"], 7)
+        self.assertEqual(answer.document()["documents"], 1)
+        self.assertTrue((WORK / "book.idx").exists())
+
+
 class Plans(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

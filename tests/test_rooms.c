@@ -44,6 +44,7 @@ static const char *const rooms[] = {
     "plan",
     "report",
     "report/figures",
+    "report/text",
     "hooks",
     "decoder",
     "train",
@@ -65,6 +66,7 @@ static const char *const rooms[] = {
     "observe",
     "daemon",
     "api",
+    "serve",
     "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };
@@ -76,6 +78,16 @@ static const struct exception {
     /* Plain data that describes one op: the model lists ops in the words that devices run. */
     {"model", "device/work.h"},
 };
+
+/* Commands ask by the public headers; these still include the rooms themselves. It only ever gets
+ * shorter: one that no longer does so has to leave it. Servers are no part of the library, so all
+ * commands may include serve/. */
+static const char *const asks_rooms[] = {
+    "cmd_daemon.c", "cmd_memory.c", "cmd_monitor.c", "cmd_optimize.c", "cmd_plan.c",
+    "cmd_probe.c",  "cmd_run.c",    "cmd_run_job.c", "cmd_simulate.c", "curses.h",
+};
+enum { ASKS_ROOMS = sizeof asks_rooms / sizeof *asks_rooms };
+static bool seen_asking[ASKS_ROOMS];
 
 /* The innermost that `path`, below src/, lies in or is; -1: none. */
 static int room_index(const char *path)
@@ -103,6 +115,24 @@ static bool is_exception(int room, const char *header)
         if (!strcmp(exceptions[i].room, rooms[room]) && !strcmp(exceptions[i].header, header))
             return true;
     return false;
+}
+
+/* What is wrong with a header of `other` in a file of cli/, or NULL. */
+static const char *judge_command(const char *path, int other)
+{
+    static const char *const open[] = {"base", "io", "serve", "cli"};
+    const char *name = strrchr(path, '/') + 1;
+    if (strstr(path, "/cli/guardian/"))
+        return NULL; /* a program of its own, without the library */
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        if (strcmp(rooms[other], open[i]) == 0)
+            return NULL;
+    for (int i = 0; i < ASKS_ROOMS; i++)
+        if (strcmp(asks_rooms[i], name) == 0) {
+            seen_asking[i] = true;
+            return NULL;
+        }
+    return "is of a room; expected one of include/ergon/, base/, io/ or serve/";
 }
 
 /* What is wrong with `header` in a file of `room`, or NULL. */
@@ -149,6 +179,8 @@ static void check_file(const char *path, int room, struct erg_text *violations, 
             continue;
         ++*includes;
         const char *wrong = judge(room, header);
+        if (!wrong && strcmp(rooms[room], "cli") == 0 && room_index(header) >= 0)
+            wrong = judge_command(path, room_index(header));
         if (wrong)
             erg_text_printf(violations, "%s includes %s, which %s\n", path, header, wrong);
     }
@@ -193,6 +225,10 @@ static void test_rooms_include_only_rooms_above(void **state)
         erg_text_printf(&folder, "%s/src/%s", ERGON_TEST_SOURCE_DIR, rooms[room]);
         check_folder(folder.data, room, &violations, &includes);
     }
+    for (int i = 0; i < ASKS_ROOMS; i++)
+        if (!seen_asking[i])
+            erg_text_printf(&violations, "%s asks no rooms: expected it no longer in asks_rooms\n",
+                            asks_rooms[i]);
     if (violations.count)
         fail_msg("%s", violations.data);
     assert_true(includes > 100);

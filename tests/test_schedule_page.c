@@ -6,7 +6,7 @@
 #include "side_by_side.h"
 
 #include "base/log.h"
-#include "cli/schedule_page.h"
+#include "serve/schedule_page.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

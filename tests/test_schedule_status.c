@@ -1,7 +1,7 @@
 /* What ergon schedule --status prints. */
 #include "live_status.h"
 
-#include "cli/schedule_status.h"
+#include "cluster/live/schedule_status.h"
 
 #include <time.h>
 

@@ -109,6 +109,7 @@ compare watch exactly
 
 printf 'stage,instruction,frequency,time,energy\n%s\n%s\n%s\n%s\n' 0,forward,1410,0.010,4 \
     0,forward,1200,0.012,3 0,backward,1410,0.020,8 0,backward,1200,0.024,6 >profile.csv
+twin ask profile.csv 4
 "$ergon" frontier profile.csv -m 4 -p 80 --plan hooked.json --quiet >log
 for mode in "" observe; do
     run hook c hooked.json 4 3 $mode

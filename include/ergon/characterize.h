@@ -47,6 +47,11 @@ struct erg_characterization_options {
     int32_t seeded;      /* 1: `seed` replaces the study's */
     uint64_t seed;
     const struct erg_watch *watch;
+    int32_t list;        /* 1: says what there is to run, and runs nothing */
+    const char *device;  /* "emulated" (NULL), or "host", "cuda": points are trained here, too */
+    const char *program; /* the command ergon, which trains points; NULL: as of PATH */
+    const char *const *others; /* folders of studies, for findings that compare clusters */
+    size_t other_count;
 };
 
 /*
@@ -70,6 +75,14 @@ int erg_characterization_counts(const struct erg_characterization *study,
 /* All points and findings as JSON (schema "ergon.characterization"), which lives as long as the
  * answer. */
 const char *erg_characterization_json(const struct erg_characterization *study);
+
+/* For people, likewise: a table of its points, or with `list` what there is to run; and its
+ * findings. NULL: there was no memory. */
+const char *erg_characterization_text(const struct erg_characterization *study);
+const char *erg_characterization_findings(const struct erg_characterization *study);
+
+/* ERG_FAILED where points failed, ERG_INFEASIBLE where none fits. */
+int erg_characterization_check(const struct erg_characterization *study, struct erg_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

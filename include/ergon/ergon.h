@@ -4,6 +4,7 @@
 #ifndef ERGON_ERGON_H
 #define ERGON_ERGON_H
 
+#include "ergon/ask.h"
 #include "ergon/characterize.h"
 #include "ergon/error.h"
 #include "ergon/frontier.h"

@@ -27,6 +27,9 @@ extern "C" {
 
 struct erg_job;
 
+/* The largest iteration that is planned: beyond any training, and planned within seconds. */
+enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
+
 /*
  * Reads a job file, or its text; `name` then stands for its path, to whose folder relative paths
  * refer. The message of ERG_FAILED names the line, the key, what is wrong and what was expected.
@@ -41,6 +44,10 @@ void erg_job_free(struct erg_job *job); /* NULL is fine */
  * 14], "a: text". The job is read again, and *job is replaced. A failure leaves it unchanged.
  */
 int erg_job_set(struct erg_job **job, const char *key, const char *value, struct erg_error *err);
+
+/* A sentence with ergon's name for a key of other software, such as "zero_stage"; NULL: ergon has
+ * no other name for it. */
+const char *erg_job_own_name(const char *key);
 
 /* Fails if the job cannot run as it is: its layout must suit the model, the cluster and the GPUs of
  * each stage. Memory is not checked: see erg_memory_find(). */

@@ -93,6 +93,11 @@ const char *erg_kernels_category_name(int category);
 /* The answer with sub-categories as JSON, which lives as long as the answer. */
 const char *erg_kernels_json(const struct erg_kernels *kernels);
 
+/* For people, and a row of CSV for each category of each GPU, as ergon import(1) prints them;
+ * likewise. NULL: there was no memory. */
+const char *erg_kernels_text(const struct erg_kernels *kernels);
+const char *erg_kernels_csv(const struct erg_kernels *kernels);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

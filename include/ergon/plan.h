@@ -115,9 +115,12 @@ int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_p
 
 /*
  * The selected point as JSON, with the launch slot and SMs of every communication, as
- * ergon-show(1) prints it. Each call makes a text that lives as long as the plan.
+ * ergon-show(1) prints it with --json; and as text for people, below a comparison of the plan's
+ * methods, as it prints without. Each call makes a text that lives as long as the plan; NULL: out
+ * of memory.
  */
 const char *erg_plan_chosen_json(struct erg_plan *plan);
+const char *erg_plan_chosen_text(struct erg_plan *plan);
 
 /* Writes the whole plan as a file that erg_plan_open() reads, and as a page. */
 int erg_plan_save(const struct erg_plan *plan, const char *path, struct erg_error *err);

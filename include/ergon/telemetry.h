@@ -147,6 +147,25 @@ int erg_window_look(const struct erg_window *window, struct erg_window_result *r
 /* Drops a window without a result. */
 void erg_window_cancel(struct erg_window *window);
 
+/*
+ * Records samples of all GPUs into a file that survives a crash, until a command ends, whose exit
+ * status becomes the error's, for a time, or until SIGINT or SIGTERM where the program takes them:
+ * ergon record(1). With a command the calling thread blocks signals and passes them on.
+ */
+struct erg_record_options {
+    size_t size;
+    const char *output;         /* a file that is there is refused */
+    const char *gpus;           /* as of erg_meter_open() */
+    int64_t interval_ms;        /* between two samples of energy and power; 0: 50 */
+    double duration_s;          /* 0: without an end */
+    const char *const *command; /* ends with NULL; NULL: none runs */
+};
+int erg_record_gpus(const struct erg_record_options *options, struct erg_error *err);
+
+/* A recording as "csv", "jsonl" or "chrome", a trace with counters; "-" is standard output. */
+int erg_record_export(const char *recording, const char *format, const char *output,
+                      struct erg_error *err);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

@@ -90,6 +90,16 @@ struct erg_train_options {
 int erg_train_open(struct erg_train **train, const char *job,
                    const struct erg_train_options *options, struct erg_error *err);
 
+/*
+ * Opens a run that looks for the best way to train. It chooses the open parts of the job's layout,
+ * tries ways to run its passes on steps of the run for `trial_s` seconds (0: 5 % of the run), and
+ * continues with the best. The options need a folder, which keeps the choice, and no plan; their
+ * deadline or energy budget applies to a measured step.
+ */
+int erg_train_open_best(struct erg_train **train, const char *job,
+                        const struct erg_train_options *options, double trial_s,
+                        struct erg_error *err);
+
 /* Finishes the log. NULL is fine. */
 int erg_train_close(struct erg_train *train, struct erg_error *err);
 
@@ -150,8 +160,15 @@ void erg_train_save_soon(struct erg_train *train);
 /* Writes a checkpoint of the latest step into the run's folder and waits until it is whole. */
 int erg_train_checkpoint(struct erg_train *train, struct erg_error *err);
 
-/* Writes the model into a folder in Hugging Face's format, in the type of the run. */
+/* Writes the model into a folder in Hugging Face's format, in the type of the run; and checks,
+ * before a run, that this is possible. Only one rank of several has the message. */
 int erg_train_export(struct erg_train *train, const char *folder, struct erg_error *err);
+int erg_train_check_export(const char *folder, struct erg_error *err);
+
+/* The run in a few lines for people: the model, the device, the layout or plan; and the result of
+ * its steps. Each text lives until the next call for it. */
+const char *erg_train_about(struct erg_train *train);
+const char *erg_train_result(struct erg_train *train);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -13,6 +13,7 @@ NaN or None. What the library refuses is raised as Error, with one sentence that
 and what was expected. Warnings go to the logger "ergon".
 """
 
+from . import ask
 from ._library import Error, version
 from .clusters import SimulationResult, Simulations, simulate
 from .hook import Hook, HookChoice, HookClass, HookStats
@@ -33,5 +34,5 @@ __all__ = [
     "Memory", "MemoryInfo", "Meter", "MeterGpu", "Model", "ModelInfo", "ModelWork", "Pass", "Plan",
     "PlanInfo", "Point", "SimulationResult", "Simulations", "StageMemory", "Study", "StudyCounts",
     "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
-    "ZeusMonitor", "characterize", "combine", "kernels", "simulate", "version",
+    "ZeusMonitor", "ask", "characterize", "combine", "kernels", "simulate", "version",
 ]

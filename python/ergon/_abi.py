@@ -38,6 +38,8 @@ ERG_HOOK_OBSERVE = 0
 ERG_HOOK_PROFILE = 2
 ERG_INFEASIBLE = 3
 ERG_INTERRUPTED = 130
+ERG_JOB_MOST_BATCH = 100000
+ERG_JOB_MOST_MICROBATCHES = 10000
 ERG_MARK_EVENTS = 1
 ERG_MARK_HOST = 0
 ERG_MARK_MEMORY = 2
@@ -79,6 +81,163 @@ ERG_WATCH_WARNING = 1
 erg_hook_exchange = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 
 
+class erg_ask_calculon(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("model", c.c_char_p),
+        ("system", c.c_char_p),
+        ("folder", c.c_char_p),
+        ("gpus", c.c_int64),
+        ("batch", c.c_int64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_doctor(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("gpus", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_fit(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("rows", c.c_char_p),
+        ("runs", c.c_void_p),
+        ("run_count", c.c_size_t),
+        ("engine", c.c_char_p),
+        ("job", c.c_char_p),
+        ("cluster", c.c_char_p),
+        ("keys", c.c_char_p),
+        ("output", c.c_char_p),
+        ("folds", c.c_int64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_frontier(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("profile", c.c_char_p),
+        ("plan", c.c_char_p),
+        ("microbatches", c.c_int64),
+        ("virtual_stages", c.c_int64),
+        ("interleaved", c.c_int32),
+        ("points", c.c_int64),
+        ("blocking_power_w", c.c_void_p),
+        ("p2p_latency_s", c.c_double),
+        ("unit_s", c.c_double),
+        ("deadline_s", c.c_double),
+        ("energy_j", c.c_double),
+        ("seed", c.c_uint64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_jobs(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("live", c.c_char_p),
+        ("all", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_measure(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("command", c.c_void_p),
+        ("gpus", c.c_char_p),
+        ("repeats", c.c_int64),
+        ("warmups", c.c_int64),
+        ("carbon", c.c_char_p),
+        ("price", c.c_char_p),
+    ]
+
+
+class erg_ask_programme(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("plan", c.c_char_p),
+        ("method", c.c_char_p),
+        ("point", c.c_int64),
+        ("stage", c.c_int64),
+        ("dwell_s", c.c_double),
+        ("least_change_mhz", c.c_double),
+        ("clocks_only", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_submit(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("live", c.c_char_p),
+        ("job", c.c_char_p),
+        ("like", c.c_char_p),
+        ("resume", c.c_char_p),
+        ("arguments", c.c_void_p),
+        ("argument_count", c.c_size_t),
+        ("gpus", c.c_int64),
+        ("gpus_most", c.c_int64),
+        ("type", c.c_char_p),
+        ("deadline", c.c_char_p),
+        ("weight", c.c_double),
+        ("per_node", c.c_int32),
+        ("program", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_tokenize(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("model", c.c_char_p),
+        ("files", c.c_void_p),
+        ("file_count", c.c_size_t),
+        ("output", c.c_char_p),
+        ("key", c.c_char_p),
+        ("end", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_trace(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("cluster", c.c_char_p),
+        ("profiles", c.c_char_p),
+        ("recipe", c.c_char_p),
+        ("log", c.c_char_p),
+        ("seed", c.c_uint64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_train(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("options", c.c_void_p),
+        ("best", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_verify(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("plan", c.c_char_p),
+        ("device", c.c_char_p),
+        ("layers", c.c_int64),
+        ("repeatable", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
 class erg_characterization_counts(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -107,6 +266,11 @@ class erg_characterization_options(c.Structure):
         ("seeded", c.c_int32),
         ("seed", c.c_uint64),
         ("watch", c.c_void_p),
+        ("list", c.c_int32),
+        ("device", c.c_char_p),
+        ("program", c.c_char_p),
+        ("others", c.c_void_p),
+        ("other_count", c.c_size_t),
     ]
 
 
@@ -531,6 +695,17 @@ class erg_point(c.Structure):
     ]
 
 
+class erg_record_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("output", c.c_char_p),
+        ("gpus", c.c_char_p),
+        ("interval_ms", c.c_int64),
+        ("duration_s", c.c_double),
+        ("command", c.c_void_p),
+    ]
+
+
 class erg_simulations_options(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -721,8 +896,20 @@ class erg_window_result(c.Structure):
 
 
 SIZES = {
+    erg_ask_calculon: 56,
+    erg_ask_doctor: 24,
+    erg_ask_fit: 88,
+    erg_ask_frontier: 112,
+    erg_ask_jobs: 32,
+    erg_ask_measure: 56,
+    erg_ask_programme: 72,
+    erg_ask_submit: 120,
+    erg_ask_tokenize: 64,
+    erg_ask_trace: 56,
+    erg_ask_train: 40,
+    erg_ask_verify: 56,
     erg_characterization_counts: 64,
-    erg_characterization_options: 96,
+    erg_characterization_options: 136,
     erg_error: 1028,
     erg_frontier: 24,
     erg_hook_below: 32,
@@ -749,6 +936,7 @@ SIZES = {
     erg_plan_pass: 64,
     erg_plan_point_info: 40,
     erg_point: 24,
+    erg_record_options: 48,
     erg_simulations_options: 128,
     erg_simulations_result: 144,
     erg_train_options: 144,
@@ -762,8 +950,20 @@ SIZES = {
 }
 
 OFFSETS = {
+    erg_ask_calculon: {"size": 0, "model": 8, "system": 16, "folder": 24, "gpus": 32, "batch": 40, "watch": 48},
+    erg_ask_doctor: {"size": 0, "gpus": 8, "watch": 16},
+    erg_ask_fit: {"size": 0, "rows": 8, "runs": 16, "run_count": 24, "engine": 32, "job": 40, "cluster": 48, "keys": 56, "output": 64, "folds": 72, "watch": 80},
+    erg_ask_frontier: {"size": 0, "profile": 8, "plan": 16, "microbatches": 24, "virtual_stages": 32, "interleaved": 40, "points": 48, "blocking_power_w": 56, "p2p_latency_s": 64, "unit_s": 72, "deadline_s": 80, "energy_j": 88, "seed": 96, "watch": 104},
+    erg_ask_jobs: {"size": 0, "live": 8, "all": 16, "watch": 24},
+    erg_ask_measure: {"size": 0, "command": 8, "gpus": 16, "repeats": 24, "warmups": 32, "carbon": 40, "price": 48},
+    erg_ask_programme: {"size": 0, "plan": 8, "method": 16, "point": 24, "stage": 32, "dwell_s": 40, "least_change_mhz": 48, "clocks_only": 56, "watch": 64},
+    erg_ask_submit: {"size": 0, "live": 8, "job": 16, "like": 24, "resume": 32, "arguments": 40, "argument_count": 48, "gpus": 56, "gpus_most": 64, "type": 72, "deadline": 80, "weight": 88, "per_node": 96, "program": 104, "watch": 112},
+    erg_ask_tokenize: {"size": 0, "model": 8, "files": 16, "file_count": 24, "output": 32, "key": 40, "end": 48, "watch": 56},
+    erg_ask_trace: {"size": 0, "cluster": 8, "profiles": 16, "recipe": 24, "log": 32, "seed": 40, "watch": 48},
+    erg_ask_train: {"size": 0, "job": 8, "options": 16, "best": 24, "watch": 32},
+    erg_ask_verify: {"size": 0, "job": 8, "plan": 16, "device": 24, "layers": 32, "repeatable": 40, "watch": 48},
     erg_characterization_counts: {"size": 0, "ran": 8, "ok": 16, "memory": 24, "impossible": 32, "failed": 40, "skipped": 48, "failed_findings": 56},
-    erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88},
+    erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88, "list": 96, "device": 104, "program": 112, "others": 120, "other_count": 128},
     erg_error: {"status": 0, "message": 4},
     erg_frontier: {"points": 0, "count": 8, "capacity": 16},
     erg_hook_below: {"power_cap_s": 0, "thermal_s": 8, "power_brake_s": 16, "other_s": 24},
@@ -790,6 +990,7 @@ OFFSETS = {
     erg_plan_pass: {"size": 0, "microbatch": 8, "chunk": 16, "direction": 24, "clock_mhz": 28, "start_s": 32, "time_s": 40, "energy_j": 48, "mode": 56},
     erg_plan_point_info: {"size": 0, "time_s": 8, "energy_j": 16, "power_w": 24, "static_energy_j": 32},
     erg_point: {"time_s": 0, "energy_j": 8, "recipe": 16},
+    erg_record_options: {"size": 0, "output": 8, "gpus": 16, "interval_ms": 24, "duration_s": 32, "command": 40},
     erg_simulations_options: {"size": 0, "cluster": 8, "trace": 16, "profiles": 24, "policies": 32, "until_s": 40, "work": 48, "power_cap_w": 56, "tariff": 64, "outages": 72, "failure_s": 80, "repair_s": 88, "seed": 96, "folder": 104, "page": 112, "watch": 120},
     erg_simulations_result: {"size": 0, "policy": 8, "submitted_jobs": 16, "finished_jobs": 24, "rejected_jobs": 32, "reconfigurations": 40, "mean_completion_s": 48, "median_completion_s": 56, "p99_completion_s": 64, "mean_waiting_s": 72, "utilization": 80, "goodput": 88, "deadlines_met": 96, "energy_j": 104, "peak_power_w": 112, "cost_usd": 120, "co2_kg": 128, "simulated_s": 136},
     erg_train_options: {"size": 0, "folder": 8, "init": 16, "device": 24, "type": 28, "fresh": 32, "plan": 40, "method": 48, "point": 56, "deadline_s": 64, "energy_budget_j": 72, "force_plan": 80, "lock_clocks": 84, "require_clocks": 88, "steps": 96, "time_s": 104, "line": 112, "context": 120, "stuck": 128, "allow_change": 136},
@@ -803,9 +1004,29 @@ OFFSETS = {
 }
 
 FUNCTIONS = {
+    "erg_answer_check": (c.c_int, [c.c_void_p, c.c_void_p]),
+    "erg_answer_csv": (c.c_char_p, [c.c_void_p]),
+    "erg_answer_free": (None, [c.c_void_p]),
+    "erg_answer_json": (c.c_char_p, [c.c_void_p]),
+    "erg_answer_text": (c.c_char_p, [c.c_void_p]),
+    "erg_ask_calculon": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_doctor": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_fit": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_frontier": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_jobs": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_measure": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_programme": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_submit": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_tokenize": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_trace": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_train": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_verify": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_characterization_check": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_characterization_counts": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_characterization_findings": (c.c_char_p, [c.c_void_p]),
     "erg_characterization_free": (None, [c.c_void_p]),
     "erg_characterization_json": (c.c_char_p, [c.c_void_p]),
+    "erg_characterization_text": (c.c_char_p, [c.c_void_p]),
     "erg_characterize": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_frontier_add": (None, [c.c_void_p, c.c_double, c.c_double, c.c_int64]),
     "erg_frontier_clear": (None, [c.c_void_p]),
@@ -841,14 +1062,17 @@ FUNCTIONS = {
     "erg_job_info": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_job_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_job_open_text": (c.c_int, [c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t, c.c_void_p]),
+    "erg_job_own_name": (c.c_char_p, [c.c_char_p]),
     "erg_job_set": (c.c_int, [c.c_void_p, c.c_char_p, c.c_char_p, c.c_void_p]),
     "erg_job_text": (c.c_char_p, [c.c_void_p]),
     "erg_kernels_category_name": (c.c_char_p, [c.c_int]),
+    "erg_kernels_csv": (c.c_char_p, [c.c_void_p]),
     "erg_kernels_free": (None, [c.c_void_p]),
     "erg_kernels_gpu": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_kernels_gpus": (c.c_size_t, [c.c_void_p]),
     "erg_kernels_import": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_kernels_json": (c.c_char_p, [c.c_void_p]),
+    "erg_kernels_text": (c.c_char_p, [c.c_void_p]),
     "erg_layouts_count": (c.c_size_t, [c.c_void_p]),
     "erg_layouts_find": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_layouts_free": (None, [c.c_void_p]),
@@ -875,6 +1099,7 @@ FUNCTIONS = {
     "erg_optimize_job": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_choose": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_chosen_json": (c.c_char_p, [c.c_void_p]),
+    "erg_plan_chosen_text": (c.c_char_p, [c.c_void_p]),
     "erg_plan_free": (None, [c.c_void_p]),
     "erg_plan_info": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_method": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
@@ -884,16 +1109,22 @@ FUNCTIONS = {
     "erg_plan_point": (c.c_int, [c.c_void_p, c.c_char_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_plan_save": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_plan_write_page": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
+    "erg_record_export": (c.c_int, [c.c_char_p, c.c_char_p, c.c_char_p, c.c_void_p]),
+    "erg_record_gpus": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_simulations_count": (c.c_size_t, [c.c_void_p]),
     "erg_simulations_free": (None, [c.c_void_p]),
     "erg_simulations_json": (c.c_char_p, [c.c_void_p]),
     "erg_simulations_result": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_simulations_run": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_simulations_write_page": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
+    "erg_train_about": (c.c_char_p, [c.c_void_p]),
+    "erg_train_check_export": (c.c_int, [c.c_char_p, c.c_void_p]),
     "erg_train_checkpoint": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_close": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_export": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_train_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p, c.c_void_p]),
+    "erg_train_open_best": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p, c.c_double, c.c_void_p]),
+    "erg_train_result": (c.c_char_p, [c.c_void_p]),
     "erg_train_resume": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_train_save_soon": (None, [c.c_void_p]),
     "erg_train_stats": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),

@@ -2,6 +2,7 @@
 #include "ergon/characterize.h"
 
 #include "api/characterizing.h"
+#include "api/characterizing_print.h"
 #include "api/door.h"
 #include "base/call.h"
 #include "base/memory.h"
@@ -12,7 +13,9 @@
 
 struct erg_characterization {
     struct erg_characterization_counts counts;
-    char *json;
+    char *json, *text, *findings;
+    int checked; /* -1: for this reason */
+    struct erg_error reason;
 };
 
 struct characterizing_call {
@@ -38,7 +41,8 @@ static int make_wish(struct erg_characterizing_wish *wish,
                      const struct erg_characterization_options *options, struct erg_error *err)
 {
     static const char *const sensors[] = {"hopper", "exact", NULL};
-    int right, sensor;
+    static const char *const devices[] = {"emulated", "host", "cuda", NULL};
+    int right, sensor, device;
     if (!options->file && !options->folder)
         return erg_fail(err, ERG_USAGE,
                         "a study needs its file, or the folder of one that was run");
@@ -49,18 +53,37 @@ static int make_wish(struct erg_characterizing_wish *wish,
         .sensor = options->sensor,
         .figures = options->figures,
         .retry = options->retry != 0,
+        .list = options->list != 0,
+        .device = options->device,
+        .program = options->program ? options->program : "ergon",
+        .others = options->others,
+        .other_count = options->other_count,
         .seeded = options->seeded != 0,
         .seed = options->seed,
     };
     long jobs;
     if (erg_door_choice(&right, "right", options->right, erg_figure_right_names, err) != 0 ||
         erg_door_choice(&sensor, "sensor", options->sensor, sensors, err) != 0 ||
+        erg_door_choice(&device, "device", options->device, devices, err) != 0 ||
         erg_door_number(&jobs, "jobs", options->jobs, 4096, err) != 0 ||
         erg_door_amount(&wish->transient_s, "transient_s", options->transient_s, err) != 0)
         return -1;
     wish->right = right < 0 ? ERG_RIGHT_EFF_EDP : right;
     wish->jobs = options->jobs ? (size_t)jobs : 0;
     return 0;
+}
+
+static char *written(const struct erg_characterizing *at,
+                     void (*print)(FILE *out, const struct erg_characterizing *at))
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    if (!out)
+        return NULL;
+    print(out, at);
+    fclose(out);
+    return text;
 }
 
 static int run(void *argument, struct erg_error *err)
@@ -75,6 +98,11 @@ static int run(void *argument, struct erg_error *err)
         call->study = erg_xcalloc(1, sizeof *call->study);
         call->study->counts = counts_of(&at);
         call->study->json = erg_door_json(json_incref(at.document));
+        call->study->text = written(&at, wish.list ? erg_characterizing_print_list
+                                                   : erg_characterizing_print_points);
+        call->study->findings = written(&at, erg_characterizing_print_findings);
+        if (!wish.list)
+            call->study->checked = erg_characterizing_judge(&at, &call->study->reason);
     }
     erg_characterizing_release(&at);
     return status;
@@ -97,6 +125,8 @@ void erg_characterization_free(struct erg_characterization *study)
     if (!study)
         return;
     free(study->json);
+    free(study->text);
+    free(study->findings);
     free(study);
 }
 
@@ -110,4 +140,21 @@ int erg_characterization_counts(const struct erg_characterization *study,
 const char *erg_characterization_json(const struct erg_characterization *study)
 {
     return study->json;
+}
+
+const char *erg_characterization_text(const struct erg_characterization *study)
+{
+    return study->text;
+}
+
+const char *erg_characterization_findings(const struct erg_characterization *study)
+{
+    return study->findings;
+}
+
+int erg_characterization_check(const struct erg_characterization *study, struct erg_error *err)
+{
+    if (study->checked != 0 && err)
+        *err = study->reason;
+    return study->checked;
 }

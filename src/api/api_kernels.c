@@ -2,6 +2,7 @@
 #include "ergon/kernels.h"
 
 #include "api/door.h"
+#include "api/kernels_print.h"
 #include "base/call.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -16,6 +17,7 @@ struct erg_kernels {
     struct erg_arena arena;
     struct erg_kernels_gpu *gpus;
     size_t count;
+    char *text, *csv;
     char *json;
 };
 
@@ -101,6 +103,20 @@ static char *document(const struct erg_kernels *kernels, const struct erg_kernel
 
 /* ---- the call ---- */
 
+/* Written by one of kernels_print.h; NULL: there is no memory. */
+static char *written(const struct erg_kernels *kernels,
+                     void (*print)(FILE *out, const struct erg_kernels_gpu *gpus, size_t count))
+{
+    char *text = NULL;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+    if (!out)
+        return NULL;
+    print(out, kernels->gpus, kernels->count);
+    fclose(out);
+    return text;
+}
+
 static int run(void *argument, struct erg_error *err)
 {
     struct kernels_running *running = argument;
@@ -121,6 +137,8 @@ static int run(void *argument, struct erg_error *err)
         for (size_t i = 0; i < lanes.count; i++)
             kernels->gpus[i] = gpu_of(kernels, &lanes.items[i]);
         kernels->json = document(kernels, &lanes, (enum erg_kernel_rule)rule);
+        kernels->text = written(kernels, erg_kernels_print);
+        kernels->csv = written(kernels, erg_kernels_print_csv);
         running->kernels = kernels;
     }
     erg_kernel_lanes_release(&lanes);
@@ -145,6 +163,8 @@ void erg_kernels_free(struct erg_kernels *kernels)
         return;
     free(kernels->gpus);
     free(kernels->json);
+    free(kernels->text);
+    free(kernels->csv);
     erg_arena_release(&kernels->arena);
     free(kernels);
 }
@@ -172,4 +192,14 @@ const char *erg_kernels_category_name(int category)
 const char *erg_kernels_json(const struct erg_kernels *kernels)
 {
     return kernels->json;
+}
+
+const char *erg_kernels_text(const struct erg_kernels *kernels)
+{
+    return kernels->text;
+}
+
+const char *erg_kernels_csv(const struct erg_kernels *kernels)
+{
+    return kernels->csv;
 }

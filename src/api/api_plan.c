@@ -6,8 +6,10 @@
 #include "base/call.h"
 #include "base/sized.h"
 #include "report/report.h"
+#include "report/text/plan_point.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,9 +205,31 @@ int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_p
 /* The time until which a straggler holds the selected point is not part of a plan. */
 const char *erg_plan_chosen_json(struct erg_plan *plan)
 {
-    char *text = erg_door_json(erg_plan_chosen_document(plan, 0));
+    char *text = erg_door_json(erg_plan_chosen_document(plan));
     const char *kept = text ? erg_arena_strdup(&plan->arena, text) : NULL;
     free(text);
+    return kept;
+}
+
+const char *erg_plan_chosen_text(struct erg_plan *plan)
+{
+    struct erg_text table = {0};
+    char *text = NULL;
+    size_t count;
+    FILE *out = open_memstream(&text, &count);
+    json_t *document = erg_plan_json(plan);
+    const char *kept = NULL;
+    if (out && erg_report_table(&table, document, NULL) == 0) {
+        fprintf(out, "%s\n", table.data);
+        erg_plan_point_print(out, plan);
+        if (fflush(out) == 0)
+            kept = erg_arena_strdup(&plan->arena, text);
+    }
+    if (out)
+        fclose(out);
+    free(text);
+    json_decref(document);
+    erg_text_release(&table);
     return kept;
 }
 

@@ -61,9 +61,10 @@ static json_t *describe_methods(const json_t *document)
     return methods;
 }
 
-json_t *erg_plan_chosen_document(const struct erg_plan *plan, double held_until_s)
+json_t *erg_plan_chosen_document(const struct erg_plan *plan)
 {
     const struct erg_plan_selection *choice = &plan->selected;
+    const double held_until_s = choice->held_until_s;
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
     json_t *chosen = erg_json_pack(
         "{s:s, s:I, s:s, s:f, s:f, s:o}", "method", erg_method_name(choice->method), "point",

@@ -7,8 +7,7 @@
 
 #include "plan/plan.h"
 
-/* `held_until_s`: the pipeline waits until then at any point; 0: no wait. The caller owns the
- * result. */
-json_t *erg_plan_chosen_document(const struct erg_plan *plan, double held_until_s);
+/* The caller owns the result. */
+json_t *erg_plan_chosen_document(const struct erg_plan *plan);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * The command line: a table of commands, one thin file each. Only this room prints and exits.
+ * The command line: a table of commands, one thin file each. Only this room has standard output,
+ * and exits.
  *
  * To add a command: write cmd_NAME.c that defines `const struct erg_command erg_cmd_NAME`,
  * declare it here and give it a line in the table of main.c. Its run() gets parsed and checked
@@ -60,12 +61,5 @@ void erg_terminal_message(const char *text);
 void erg_terminal_line(const char *text);
 /* Does so for all of standard output from here on. */
 void erg_terminal_guard_output(void);
-
-/* Whether this process does what one rank does alone. The others say that they leave it to rank 0,
- * which is seen by the device that they opened, or with an emulated one (NULL) by the rank that
- * "ergon run" gave them: other launchers' variables do not matter there. */
-struct erg_real;
-bool erg_terminal_leads(const struct erg_real *real);
-void erg_terminal_leave(int rank);
 
 #endif

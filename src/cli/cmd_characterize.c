@@ -1,9 +1,7 @@
 /* ergon characterize SWEEP.yaml: one job in every combination of layout and optimisation. */
-#include "api/characterizing.h"
 #include "cli/cli.h"
-#include "cli/print.h"
 
-#include "base/table.h"
+#include "ergon/characterize.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +15,7 @@ struct characterize_values {
     double transient_s;
 };
 
+static const char *const rights[] = {"eff_edp", "tokens_per_j", "j_per_token", NULL};
 static const char *const sensors[] = {"hopper", "exact", NULL};
 static const char *const devices[] = {"emulated", "host", "cuda", NULL};
 
@@ -36,7 +35,7 @@ static const struct erg_option options[] = {
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
     {"figures", 'f', ERG_OPTION_TEXT, "N,...", AT(figures),
      .help = "draw these of 4, 5, 8, 10, 13, 15, 17 (default: those of the study, else all)"},
-    {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = erg_figure_right_names,
+    {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = rights,
      .default_text = "eff_edp", .help = "the right axis of figures 4, 8 and 13"},
     {"check", 'c', ERG_OPTION_FLAG, NULL, AT(check),
      .help =
@@ -52,72 +51,7 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static void add_number(struct erg_table *table, const char *unit, double value)
-{
-    if (isnan(value))
-        erg_table_add(table, "-");
-    else
-        erg_table_add(table, "%.4g%s", value, unit);
-}
-
-static void add_mark(struct erg_table *table, const struct erg_collected *mark)
-{
-    const struct erg_study_result *result = mark->result;
-    const struct erg_result_metrics *m = &result->metrics;
-    const bool ok = result->status == ERG_RESULT_OK;
-    erg_table_add(table, "%s", mark->name);
-    erg_table_add(table, "%s", erg_result_status_names[result->status]);
-    add_number(table, " s", ok ? m->time_s : NAN);
-    add_number(table, " kJ", ok ? m->energy_j / 1e3 : NAN);
-    add_number(table, " W", ok ? m->power_w.mean : NAN);
-    add_number(table, " C", ok ? m->temperature_c.mean : NAN);
-    add_number(table, " MHz", ok ? m->busy_clock_mhz : NAN);
-    erg_table_add(table, "%s", mark->equal ? "=" : "");
-}
-
-static void print_points(const struct erg_characterizing *at)
-{
-    static const char *const heads[] = {"point", "status", "time",       "energy",
-                                        "power", "heat",   "busy clock", ""};
-    struct erg_table table = {.columns = 0};
-    const size_t *by_status = at->tally.by_status;
-    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
-    for (size_t i = 0; i < at->collection->count; i++)
-        add_mark(&table, &at->collection->marks[i]);
-    erg_print_table(&table, "  ");
-    printf("%s: %zu ran now; ok %zu, out of memory %zu, impossible %zu, failed %zu, not run %zu\n",
-           at->folder, at->tally.ran, by_status[ERG_RESULT_OK], by_status[ERG_RESULT_MEMORY],
-           by_status[ERG_RESULT_IMPOSSIBLE], by_status[ERG_RESULT_FAILED],
-           by_status[ERG_RESULT_SKIPPED]);
-}
-
-static void print_findings(const struct erg_findings *findings)
-{
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_study_finding *finding = &findings->items[i];
-        printf("%-6s %s: %s\n       expected %s\n       ours: %s\n", finding->id,
-               erg_finding_verdict_names[finding->verdict], finding->claim, finding->expected,
-               finding->ours);
-    }
-}
-
-static void print_list(const json_t *document)
-{
-    const json_t *mark;
-    size_t i;
-    json_array_foreach(json_object_get(document, "marks"), i, mark)
-    {
-        const char *impossible = json_string_value(json_object_get(mark, "impossible"));
-        printf("%s  %s%s%s%s\n", json_string_value(json_object_get(mark, "id")),
-               json_string_value(json_object_get(mark, "name")),
-               json_is_true(json_object_get(mark, "equal")) ? " =" : "", impossible ? ": " : "",
-               impossible ? impossible : "");
-    }
-    printf("%zu points, %lld runs\n", json_array_size(json_object_get(document, "marks")),
-           (long long)json_integer_value(json_object_get(document, "runs")));
-}
-
-static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invocation *call,
+static int make_wish(struct erg_characterization_options *wish, const struct erg_invocation *call,
                      struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
@@ -131,7 +65,8 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         return erg_fail(err, ERG_USAGE,
                         "--redraw runs nothing and writes into the folder that it is given; "
                         "expected no --list, --only, --retry and --output beside it");
-    *wish = (struct erg_characterizing_wish){
+    *wish = (struct erg_characterization_options){
+        .size = sizeof *wish,
         .file = call->argument_count ? call->arguments[0] : NULL,
         .folder = values->redraw ? values->redraw : values->output,
         .list = values->list,
@@ -140,42 +75,46 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         .device = devices[values->device],
         .program = "/proc/self/exe",
         .figures = values->figures,
-        .right = values->right,
-        .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : (size_t)values->jobs,
+        .right = rights[values->right],
+        .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : values->jobs,
         .retry = values->retry,
         .seeded = call->common.seed != ERG_NOT_GIVEN,
         .seed = (uint64_t)call->common.seed,
-        .transient_s = values->transient_s,
+        .transient_s = isnan(values->transient_s) ? 0 : values->transient_s,
         .others = values->others.items,
         .other_count = values->others.count,
     };
     return 0;
 }
 
+static void print(const struct erg_invocation *call, const struct erg_characterization *study)
+{
+    const struct characterize_values *values = call->values;
+    if (call->common.json) {
+        puts(erg_characterization_json(study));
+        return;
+    }
+    fputs(erg_characterization_text(study), stdout);
+    if (values->check && !values->list)
+        fputs(erg_characterization_findings(study), stdout);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
-    struct erg_characterizing_wish wish;
-    struct erg_characterizing at;
-    if (make_wish(&wish, call, err) != 0)
+    struct erg_characterization_counts counts = {.size = sizeof counts};
+    struct erg_characterization_options wish;
+    struct erg_characterization *study;
+    if (make_wish(&wish, call, err) != 0 || erg_characterize(&study, &wish, err) != 0)
         return -1;
-    int status = erg_characterizing_run(&at, &wish, err);
-    if (status == 0 && call->common.json) {
-        erg_print_json(json_incref(at.document));
-    } else if (status == 0 && values->list) {
-        print_list(at.document);
-    } else if (status == 0) {
-        print_points(&at);
-        if (values->check)
-            print_findings(&at.findings);
-    }
-    if (status == 0 && !values->list)
-        status = erg_characterizing_judge(&at, err);
-    const size_t failed = erg_findings_failed(&at.findings);
-    if (status == 0 && values->check && failed > 0)
-        status = erg_fail(err, ERG_FAILED, "%zu finding%s not hold of these points", failed,
-                          failed == 1 ? " does" : "s do");
-    erg_characterizing_release(&at);
+    print(call, study);
+    erg_characterization_counts(study, &counts, NULL);
+    int status = erg_characterization_check(study, err);
+    if (status == 0 && values->check && counts.failed_findings > 0)
+        status = erg_fail(err, ERG_FAILED, "%lld finding%s not hold of these points",
+                          (long long)counts.failed_findings,
+                          counts.failed_findings == 1 ? " does" : "s do");
+    erg_characterization_free(study);
     return status;
 }
 

@@ -3,8 +3,8 @@
 #include "cli/cli.h"
 
 #include "base/memory.h"
-#include "cli/zeusd.h"
 #include "daemon/daemon.h"
+#include "serve/zeusd.h"
 #include "telemetry/daemon_client.h"
 #include "telemetry/gpu_bits.h"
 

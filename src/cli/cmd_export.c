@@ -1,7 +1,7 @@
 /* ergon export FILE: a recording as CSV, JSON lines or a trace. */
 #include "cli/cli.h"
 
-#include "telemetry/recording.h"
+#include "ergon/telemetry.h"
 
 struct export_values {
     int format;
@@ -9,8 +9,6 @@ struct export_values {
 };
 
 static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
-static const enum erg_export_format export_formats[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
-                                                        ERG_EXPORT_CHROME};
 
 #define AT(member) offsetof(struct export_values, member)
 static const struct erg_option options[] = {
@@ -24,8 +22,7 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct export_values *values = call->values;
-    return erg_recording_export(call->arguments[0], export_formats[values->format], values->output,
-                                err);
+    return erg_record_export(call->arguments[0], formats[values->format], values->output, err);
 }
 
 const struct erg_command erg_cmd_export = {

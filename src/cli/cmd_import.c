@@ -1,18 +1,10 @@
 /* ergon import: other tools' files as files of ours, or as what they say. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "cli/import_kernels.h"
-#include "cli/print.h"
-
-#include "base/log.h"
-#include "base/text.h"
-#include "cluster/traces/import.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "job/job.h"
-#include "layout/exchange/calculon.h"
+#include "ergon/job.h"
+#include "ergon/kernels.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct import_values {
@@ -54,151 +46,24 @@ static bool is_of_kernels(const struct erg_invocation *call)
     return values->recording || values->categories >= 0 || values->csv;
 }
 
-/* The name of a file without folder and suffix; to be freed. */
-static char *stem(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *name = erg_xstrdup(slash ? slash + 1 : path), *dot = strrchr(name, '.');
-    if (dot && dot != name)
-        *dot = '\0';
-    return name;
-}
-
-static int read_model(struct erg_calculon_model *model, const char *path, struct erg_error *err)
-{
-    char *text;
-    size_t length;
-    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
-        return -1;
-    int status = erg_calculon_model_parse(model, path, text, length, err);
-    free(text);
-    return status;
-}
-
-static int read_system(struct erg_calculon_system *system, const char *path, struct erg_error *err)
-{
-    char *text;
-    size_t length;
-    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
-        return -1;
-    int status = erg_calculon_system_parse(system, path, text, length, err);
-    free(text);
-    return status;
-}
-
-static void print(const struct erg_invocation *call, const struct erg_job *job,
-                  const struct erg_gpu *base)
-{
-    const struct import_values *values = call->values;
-    double parameters = erg_model_parameters(job->model);
-    long gpus = erg_cluster_gpus(&job->cluster);
-    if (call->common.json) {
-        json_t *root =
-            erg_json_pack("{s:s, s:i, s:s, s:o, s:I, s:I, s:s}", "schema", "ergon.import",
-                          "schema_version", 1, "model", job->model->name, "parameters",
-                          erg_json_number(parameters), "gpus", (json_int_t)gpus, "batch",
-                          (json_int_t)job->layout.microbatches, "gpu_base", base->name);
-        erg_print_json(root);
-        return;
-    }
-    printf("%s: %.4g billion parameters, %ld layers, sequences of %ld\n", job->model->name,
-           parameters / 1e9, job->model->layers, job->layout.sequence);
-    printf("%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
-           job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
-    printf("Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", values->output);
-    puts("Its times are lower bounds: systems do not say what the host, gaps between kernels and "
-         "some of the traffic cost.");
-    if (strncmp(base->name, "A100", 4) == 0)
-        printf(
-            "An engine fitted to measured A100s: ergon plan %s/job.yaml --engine megatron-a100\n",
-            values->output);
-}
-
 static int import_calculon(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct import_values *values = call->values;
-    const char *const *arguments = call->arguments;
-    const struct erg_job_overrides overrides = {.any_layout = true};
-    struct erg_calculon_model model;
-    struct erg_calculon_system system;
-    struct erg_gpu *base = NULL;
-    struct erg_job *job = NULL;
-    struct erg_text path = {0};
     if (call->argument_count != 3 || !values->output || values->cluster || values->profiles ||
         is_of_kernels(call))
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
                         "and takes --gpus and --batch");
-    if (read_model(&model, arguments[1], err) != 0 ||
-        read_system(&system, arguments[2], err) != 0 ||
-        erg_calculon_base_gpu(&base, &system, err) != 0)
-        return -1;
-    char *model_name = stem(arguments[1]), *system_name = stem(arguments[2]);
-    long gpus = values->gpus != ERG_NOT_GIVEN ? values->gpus : system.networks[0].size;
-    const struct erg_calculon_import import = {
-        .model = &model,
-        .system = &system,
-        .model_name = model_name,
-        .system_name = system_name,
-        .gpus = gpus,
-        .batch = values->batch != ERG_NOT_GIVEN ? values->batch : gpus,
-    };
-    erg_text_printf(&path, "%s/job.yaml", values->output);
-    int status = erg_calculon_write(&import, base, values->output, err);
-    if (status == 0)
-        status = erg_job_load(&job, path.data, &overrides, err);
-    if (status == 0)
-        print(call, job, base);
-    erg_job_free(job);
-    erg_gpu_free(base);
-    erg_text_release(&path);
-    free(model_name);
-    free(system_name);
-    return status;
-}
-
-static void say_imported(const struct erg_trace_import *import, const char *path)
-{
-    erg_log(ERG_LOG_WARNING,
-            "%s: %zu job%s of a log as of %s; left out: %zu that asked for no GPUs, %zu that never "
-            "ran, %zu that still ran when the log ended, %zu wrong; drawn: the models of %zu, the "
-            "GPU types of %zu; %zu ask for another number of GPUs, of which profiles speak",
-            path, import->jobs, erg_plural(import->jobs), import->layout, import->without_gpus,
-            import->never_ran, import->still_ran, import->wrong, import->given_model,
-            import->given_type, import->resized);
-    if (import->with_wrong_part > 0)
-        erg_log(ERG_LOG_WARNING, "%s: %zu job%s lack%s a task or an attempt that is wrong", path,
-                import->with_wrong_part, erg_plural(import->with_wrong_part),
-                import->with_wrong_part == 1 ? "s" : "");
-    if (*import->first_wrong.message)
-        erg_log(ERG_LOG_WARNING, "the first that is wrong: %s", import->first_wrong.message);
-}
-
-/* The log of another cluster as a trace on standard output; what was left out or drawn is logged.
- */
-static int import_trace(const struct erg_invocation *call, struct erg_error *err)
-{
-    const struct import_values *values = call->values;
-    const char *log = call->arguments[1];
-    const uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
-    struct erg_fleet *fleet;
-    struct erg_trace_maker maker;
-    struct erg_trace_import import;
-    if (erg_fleet_load(&fleet, values->cluster, err) != 0)
-        return -1;
-    int status = erg_trace_maker_init(&maker, fleet, values->profiles, err);
-    if (status == 0)
-        status = erg_trace_import(&import, &maker, log, seed, err);
-    if (status == 0) {
-        struct erg_text text = {0};
-        say_imported(&import, log);
-        erg_trace_maker_write(&text, &maker);
-        fwrite(text.data, 1, text.count, stdout);
-        erg_text_release(&text);
-    }
-    erg_trace_maker_release(&maker);
-    erg_fleet_free(fleet);
-    return status;
+    const struct erg_ask_calculon question = {
+        .size = sizeof question,
+        .model = call->arguments[1],
+        .system = call->arguments[2],
+        .folder = values->output,
+        .gpus = values->gpus == ERG_NOT_GIVEN ? 0 : values->gpus,
+        .batch = values->batch == ERG_NOT_GIVEN ? 0 : values->batch};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_calculon(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
@@ -216,11 +81,15 @@ static int import_kineto(const struct erg_invocation *call, struct erg_error *er
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import kineto\" takes FILE..., --recording, --categories, and "
                         "--csv or --json");
-    return erg_import_kernels(&wish,
-                              call->common.json ? ERG_IMPORT_JSON
-                              : values->csv     ? ERG_IMPORT_CSV
-                                                : ERG_IMPORT_TABLE,
-                              err);
+    struct erg_kernels *kernels;
+    if (erg_kernels_import(&kernels, &wish, err) != 0)
+        return -1;
+    if (call->common.json)
+        puts(erg_kernels_json(kernels));
+    else
+        fputs(values->csv ? erg_kernels_csv(kernels) : erg_kernels_text(kernels), stdout);
+    erg_kernels_free(kernels);
+    return 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -242,7 +111,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
                         "takes --seed");
-    return import_trace(call, err);
+    const struct erg_ask_trace question = {
+        .size = sizeof question,
+        .cluster = values->cluster,
+        .profiles = values->profiles,
+        .log = call->arguments[1],
+        .seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }
 
 const struct erg_command erg_cmd_import = {

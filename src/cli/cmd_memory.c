@@ -1,8 +1,8 @@
 /* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
 #include "api/memory_query.h"
 #include "cli/cli.h"
-#include "cli/memory_print.h"
-#include "cli/print.h"
+#include "io/print.h"
+#include "report/text/memory_print.h"
 
 #include "io/json.h"
 #include "report/report.h"
@@ -57,9 +57,9 @@ static int show(const struct erg_invocation *call, const struct erg_memory_answe
     json_t *document = erg_memory_document(answer);
     int status = values->report ? erg_report_memory_write(values->report, document, err) : 0;
     if (status == 0 && call->common.json) {
-        erg_print_json(json_incref(document));
+        erg_print_json(stdout, json_incref(document));
     } else if (status == 0) {
-        erg_memory_print(answer);
+        erg_memory_print(stdout, answer);
     }
     json_decref(document);
     return status;

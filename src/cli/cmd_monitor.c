@@ -1,6 +1,6 @@
 /* ergon monitor: a live view of every GPU. */
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -60,7 +60,7 @@ static int print_once(const struct erg_invocation *call, struct erg_live *live,
              (1e3 * view.seconds < LEAST_ONCE_MS || !complete(&view)));
     int result = erg_interrupt_check(err);
     if (result == 0 && call->common.json) {
-        erg_print_json(erg_live_json(&view));
+        erg_print_json(stdout, erg_live_json(&view));
     } else if (result == 0) {
         struct erg_text text = {0};
         erg_live_table(&text, &view);

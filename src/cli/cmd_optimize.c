@@ -1,11 +1,12 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
 #include "api/optimizing.h"
 #include "cli/cli.h"
-#include "cli/print.h"
+#include "io/print.h"
 
 #include "base/interrupt.h"
 #include "io/json.h"
 #include "job/job.h"
+#include "launch/launch.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
 
@@ -86,7 +87,7 @@ static int print_result(const struct erg_invocation *call, const char *folder, j
                         struct erg_error *err)
 {
     if (call->common.json) {
-        erg_print_json(json_incref(plan));
+        erg_print_json(stdout, json_incref(plan));
         return 0;
     }
     struct erg_text table = {0};
@@ -113,7 +114,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                           "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
                           "cuda beside it");
     status = status || erg_optimizing_open(&at, err);
-    bool leads = !status && erg_terminal_leads(at.real);
+    bool leads = !status && erg_launch_leads(at.real != NULL);
     if (leads)
         status = erg_optimizing_run(&at, err);
     erg_terminal_finish();

@@ -1,16 +1,16 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
+#include "api/plan_answer.h"
 #include "cli/cli.h"
-#include "cli/plan_answer.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
-enum { PLANNER_ARENA = 1 };
 /* As enum erg_objective numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
-#define AT(member) offsetof(struct plan_values, member)
+#define AT(member) offsetof(struct erg_planning_wish, member)
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(wish.gpus),
      .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
@@ -74,39 +74,8 @@ static const struct erg_option options[] = {
     {0},
 };
 
-/* ---- what was asked ---- */
-
-static int check_kinds(const struct plan_values *values, const struct erg_cluster *cluster,
-                       struct erg_error *err)
-{
-    const char *option = values->planner == PLANNER_ARENA        ? "--planner arena"
-                         : values->export == PLAN_EXPORT_PROFILE ? "--export profile"
-                                                                 : NULL;
-    if (!option || cluster->more_count == 0)
-        return 0;
-    return erg_fail(err, ERG_USAGE,
-                    "the cluster has nodes of several kinds; %s is for those of one", option);
-}
-
-/* The question, as the options put it. */
-static int open_query(struct plan_call *call, const char *path, struct erg_error *err)
-{
-    const struct plan_values *values = call->values;
-    struct erg_layout_query *query = &call->query;
-    call->wish = values->wish;
-    call->wish.path = path;
-    call->wish.dashes = true;
-    call->wish.draws = values->output != NULL;
-    call->wish.plain = values->export >= 0;
-    return erg_layout_query_open(query, &call->wish, err) != 0 ||
-                   check_kinds(values, erg_layout_query_cluster(query), err) != 0 ||
-                   erg_layout_query_prepare(query, err) != 0
-               ? -1
-               : 0;
-}
-
 /* Options that would have no effect beside others. */
-static int check_options(const struct plan_values *values, bool json, struct erg_error *err)
+static int check_options(const struct erg_planning_wish *values, bool json, struct erg_error *err)
 {
     const struct erg_layout_wish *wish = &values->wish;
     const bool one = wish->layout || values->why;
@@ -119,16 +88,16 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     if (json && values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
-    if (values->planner == PLANNER_ARENA &&
+    if (values->planner == ERG_PLANNER_ARENA &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
          wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
          !isnan(wish->energy_j) || !isnan(wish->power_w) ||
-         (values->export >= 0 && values->export != PLAN_EXPORT_PROFILE)))
+         (values->export >= 0 && values->export != ERG_PLAN_EXPORT_PROFILE)))
         return erg_fail(err, ERG_USAGE,
                         "--planner arena plans time and memory at the highest clock, and all "
                         "layers are recomputed; it goes with --gpus, --cluster, --batch, "
                         "--sequence, --engine, --memory-budget, --json and --export profile");
-    if (values->export == PLAN_EXPORT_PROFILE &&
+    if (values->export == ERG_PLAN_EXPORT_PROFILE &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
          !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
@@ -143,9 +112,9 @@ static int check_options(const struct plan_values *values, bool json, struct erg
                         "--why compares layouts at the highest clock; objectives and budgets go "
                         "with --layout");
     if (values->slots &&
-        (values->why || values->output || values->export >= 0 || values->planner == PLANNER_ARENA ||
-         wish->per_stage || !isnan(wish->deadline_s) || !isnan(wish->energy_j) ||
-         !isnan(wish->power_w)))
+        (values->why || values->output || values->export >= 0 ||
+         values->planner == ERG_PLANNER_ARENA || wish->per_stage || !isnan(wish->deadline_s) ||
+         !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
                         "--slots places one layout at the highest clocks that heat allows; it goes "
                         "neither with bounds nor with --why, --output, --export, --per-stage and "
@@ -157,31 +126,12 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     return 0;
 }
 
-static int answer(struct plan_call *call, bool json, struct erg_error *err)
-{
-    const struct plan_values *values = call->values;
-    if (call->query.search_count > 1 && (values->wish.layout || values->why))
-        return erg_fail(err, ERG_USAGE,
-                        "--gpus gives %zu numbers of GPUs; --layout and --why need one",
-                        call->query.search_count);
-    return values->planner == PLANNER_ARENA        ? erg_plan_arena(call, json, err)
-           : values->slots                         ? erg_plan_slots(call, json, err)
-           : values->why                           ? erg_plan_explain(call, err)
-           : values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(call, err)
-                                                   : erg_plan_answer(call, json, err);
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct plan_call at = {.values = call->values};
-    const bool json = call->common.json;
-    int status = check_options(at.values, json, err);
-    if (!status)
-        status = open_query(&at, call->arguments[0], err);
-    if (!status)
-        status = answer(&at, json, err);
-    erg_layout_query_release(&at.query);
-    return status;
+    return check_options(call->values, call->common.json, err) != 0
+               ? -1
+               : erg_planning_answer(stdout, call->values, call->arguments[0], call->common.json,
+                                     err);
 }
 
 const struct erg_command erg_cmd_plan = {
@@ -191,7 +141,7 @@ const struct erg_command erg_cmd_plan = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct plan_values),
+    .values_bytes = sizeof(struct erg_planning_wish),
     .options = options,
     .details =
         "Tries every tensor, context, pipeline and data degree, virtual stages, microbatch,\n"

@@ -1,11 +1,10 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
+#include "api/simulate_sweep.h"
 #include "api/simulating.h"
+#include "api/simulating_print.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "cli/print.h"
-#include "cli/simulate_sweep.h"
-
-#include "base/table.h"
-#include "cluster/traces/generate.h"
+#include "io/print.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,22 +102,13 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(
             err, ERG_USAGE,
             "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
-    struct erg_fleet *fleet;
-    struct erg_trace_maker maker;
-    if (erg_fleet_load(&fleet, call->arguments[0], err) != 0)
-        return -1;
-    int status = erg_trace_maker_init(&maker, fleet, values->profiles, err);
-    if (status == 0)
-        status = erg_trace_generate(&maker, values->generate, seed_of(call), err);
-    if (status == 0) {
-        struct erg_text text = {0};
-        erg_trace_maker_write(&text, &maker);
-        fwrite(text.data, 1, text.count, stdout);
-        erg_text_release(&text);
-    }
-    erg_trace_maker_release(&maker);
-    erg_fleet_free(fleet);
-    return status;
+    const struct erg_ask_trace question = {.size = sizeof question,
+                                           .cluster = call->arguments[0],
+                                           .profiles = values->profiles,
+                                           .recipe = values->generate,
+                                           .seed = seed_of(call)};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }
 
 /* Of one simulation. */
@@ -139,86 +129,11 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
-static void add_hours(struct erg_table *table, const char *what, double seconds)
-{
-    erg_table_add(table, "%s", what);
-    erg_table_add(table, isfinite(seconds) ? "%.2f h" : "-", seconds / 3600);
-}
-
-static void add_rate(struct erg_table *table, const char *what, double samples_per_s)
-{
-    erg_table_add(table, "%s", what);
-    erg_table_add(table, isfinite(samples_per_s) ? "%.1f samples/s" : "-", samples_per_s);
-}
-
-static void add_share(struct erg_table *table, const char *what, double share)
-{
-    erg_table_add(table, "%s", what);
-    erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
-}
-
-static void print(const struct erg_simulating *at, const struct erg_simulated *result)
-{
-    const struct erg_summary *summary = &result->summary;
-    struct erg_table table = {.columns = 2};
-    struct erg_text out = {0};
-    printf("%s on %d GPUs of %u types: %ld of %ld jobs finished in %.1f hours\n",
-           at->simulation.policy->name, at->fleet->gpus, at->fleet->types_count,
-           summary->finished_jobs, summary->submitted_jobs, summary->simulated_s / 3600);
-    add_hours(&table, "completion, mean of finished jobs", summary->mean_jct_s);
-    add_hours(&table, "completion, median", summary->median_jct_s);
-    add_hours(&table, "completion, 99th percentile", summary->p99_jct_s);
-    add_hours(&table, "time in system, mean of all jobs", summary->mean_time_in_system_s);
-    add_hours(&table, "waiting, mean of all jobs", summary->mean_queue_s);
-    add_rate(&table, "throughput, mean", summary->mean_throughput);
-    for (size_t i = 0; i < result->families_count && result->families_count > 1; i++) {
-        struct erg_text name = {0};
-        erg_text_printf(&name, "  of %s", result->families[i].name);
-        add_rate(&table, name.data, result->families[i].mean_throughput);
-        erg_text_release(&name);
-    }
-    add_rate(&table, "throughput, peak", summary->peak_throughput);
-    add_share(&table, "GPUs in use", summary->utilization);
-    add_share(&table, "GPUs at work, without restarts and lost work", summary->goodput);
-    if (!isnan(summary->fragmentation))
-        add_share(&table, "of free GPUs, in pieces of nodes", summary->fragmentation);
-    erg_table_add(&table, "starts, moves and resizings");
-    erg_table_add(&table, "%ld", summary->reconfigurations);
-    if (!isnan(summary->energy_j)) {
-        erg_table_add(&table, "energy of GPUs");
-        erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
-        erg_table_add(&table, "power of GPUs, peak");
-        erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
-    }
-    if (!isnan(summary->off_gpu_s)) {
-        erg_table_add(&table, "GPUs of nodes that were off");
-        erg_table_add(&table, "%.1f %%, %.0f nodes woken",
-                      100 * summary->off_gpu_s / (at->fleet->gpus * summary->simulated_s),
-                      summary->wake_ups);
-    }
-    if (!isnan(summary->throttled_s))
-        add_hours(&table, "slowed down by the power cap", summary->throttled_s);
-    if (!isnan(summary->cost_usd)) {
-        erg_table_add(&table, "electricity");
-        erg_table_add(&table, "%.2f USD, %.4g kg CO2", summary->cost_usd, summary->co2_kg);
-    }
-    if (!isnan(summary->deadlines_met))
-        add_share(&table, "deadlines met", summary->deadlines_met);
-    erg_table_text(&out, &table, "  ");
-    fputs(out.data, stdout);
-    if (summary->rejected_jobs > 0)
-        printf("%ld %s turned away, %ld of them can run on no GPUs of this cluster\n",
-               summary->rejected_jobs, summary->rejected_jobs == 1 ? "job was" : "jobs were",
-               summary->unrunnable_jobs);
-    erg_text_release(&out);
-    erg_table_release(&table);
-}
-
 static void print_each(void *context, const struct erg_simulating *at,
                        const struct erg_simulated *result)
 {
     (void)context;
-    print(at, result);
+    erg_simulating_print(stdout, at, result);
 }
 
 /* The options as what is wished. */
@@ -253,9 +168,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct simulate_values *values = call->values;
     if (values->sweep) {
-        const struct simulate_sweep request = {values->sweep, values->output, values->part,
+        const struct erg_sweep_wish request = {values->sweep, values->output, values->part,
                                                values->slurm};
-        return check_sweep(call, err) != 0 ? -1 : simulate_sweep(&request, call->common.json, err);
+        return check_sweep(call, err) != 0
+                   ? -1
+                   : erg_simulate_sweep(stdout, &request, call->common.json, err);
     }
     if (values->generate)
         return generate(call, err);
@@ -265,7 +182,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_simulating at;
     int status = erg_simulating_run(&at, &wish, err);
     if (status == 0 && call->common.json)
-        erg_print_json(erg_simulating_document(&at));
+        erg_print_json(stdout, erg_simulating_document(&at));
     erg_simulating_release(&at);
     return status;
 }

@@ -1,10 +1,7 @@
 /* ergon submit: gives a job to the cluster's scheduler. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-
-#include "api/submitting.h"
 #include "cli/live_option.h"
-#include "cli/print.h"
-#include "io/json.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,61 +54,34 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
-static void print(const struct erg_invocation *call, const struct erg_submitted *submitted)
-{
-    if (call->common.json) {
-        erg_print_json(erg_json_pack("{s:s, s:I, s:s, s:s, s:s}", "schema", "ergon.submitted",
-                                     "job", (json_int_t)submitted->id, "token", submitted->token,
-                                     "folder", submitted->folder, "types", submitted->types));
-        return;
-    }
-    printf("job %lu, token %s, waits for its place", submitted->id, submitted->token);
-    if (submitted->types)
-        printf(" on %s", submitted->types);
-    printf("\nfolder %s\n", submitted->folder);
-}
-
-static int submit(const struct erg_invocation *call, const struct erg_live_file *live,
-                  struct erg_error *err)
+static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct submit_values *values = call->values;
     const bool trains = !values->like && !values->resume;
-    struct erg_submitted submitted;
-    struct erg_submit_wish wish = {
+    const char *live = check_given(call, err) == 0 ? erg_live_option(values->live, err) : NULL;
+    if (!live)
+        return -1;
+    char *program = realpath("/proc/self/exe", NULL);
+    const struct erg_ask_submit question = {
+        .size = sizeof question,
+        .live = live,
         .job = trains ? call->arguments[0] : NULL,
         .like = values->like,
         .resume = values->resume,
         .arguments = call->arguments + trains,
         .argument_count = call->argument_count - trains,
-        .gpus = values->gpus,
-        .gpus_most = values->gpus_most,
+        .gpus = values->gpus == ERG_NOT_GIVEN ? 0 : values->gpus,
+        .gpus_most = values->gpus_most == ERG_NOT_GIVEN ? 0 : values->gpus_most,
         .type = values->type,
-        .deadline_unix_s = NAN,
-        .weight = values->weight,
+        .deadline = values->deadline,
+        .weight = isnan(values->weight) ? 0 : values->weight,
         .per_node = values->per_node,
+        .program = program,
     };
-    if (values->deadline &&
-        erg_submit_read_deadline(&wish.deadline_unix_s, values->deadline, err) != 0)
-        return -1;
-    char *program = realpath("/proc/self/exe", NULL);
-    wish.program = program ? program : "ergon";
-    int result = erg_submit(&submitted, live, &wish, err);
-    if (result == 0)
-        print(call, &submitted);
-    erg_submitted_release(&submitted);
+    struct erg_answer *answer = NULL;
+    const int asked = erg_ask_submit(&answer, &question, err);
     free(program);
-    return result;
-}
-
-static int run(const struct erg_invocation *call, struct erg_error *err)
-{
-    const struct submit_values *values = call->values;
-    struct erg_live_file *live;
-    if (check_given(call, err) != 0 || erg_live_option_load(&live, values->live, err) != 0)
-        return -1;
-    int result = submit(call, live, err);
-    erg_live_file_free(live);
-    return result;
+    return erg_answer_show(asked, &answer, call->common.json, err);
 }
 
 const struct erg_command erg_cmd_submit = {

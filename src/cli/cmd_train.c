@@ -1,25 +1,16 @@
 /* ergon train JOB.yaml: trains a model. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "cli/print.h"
-#include "cli/train_preview.h"
-#include "device/backend.h"
-#include "launch/launch.h"
-#include "layout/memory/stage_memory.h"
-#include "optimize/optimize.h"
-#include "train/files/model_file.h"
-#include "train/run/run_layout.h"
-#include "train/run/run_memory.h"
-#include "train/run/session.h"
+#include "ergon/train.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,6 +27,7 @@ struct train_values {
 };
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
+static const char *const types[] = {"bfloat16", "float32", NULL};    /* enum erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
@@ -58,7 +50,7 @@ static const struct erg_option options[] = {
      .help = "write the trained model as Hugging Face keeps it"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "auto", .help = "a GPU, the host's CPU, or a GPU if there is one"},
-    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = erg_train_type_names,
+    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
      .default_text = "bfloat16",
      .help = "type of weights in use and activations; masters are always float32"},
     {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
@@ -95,218 +87,12 @@ static void print_line(void *context, const char *text)
     erg_terminal_line(text);
 }
 
-static void add_plan(struct erg_text *text, const struct erg_run_expected *expected)
-{
-    if (expected->plan)
-        erg_text_printf(text, "by %s: %s, point %zu of %zu (%s), %.3g s and %.4g J an iteration\n",
-                        expected->plan, expected->method, expected->point, expected->points,
-                        expected->rule, expected->time_s, expected->energy_j);
-    if (!isnan(expected->step_s))
-        erg_text_printf(text, "a step with sums of gradients and optimizer: %.3g s and %.4g J\n",
-                        expected->step_s, expected->step_j);
-}
-
-/* How the run is spread, or by which plan it trains. */
-static void add_choice(struct erg_text *text, const struct erg_train *train)
-{
-    const char *layout = erg_train_auto_layout(train);
-    if (layout)
-        erg_text_printf(text, "%s\n", layout);
-    else
-        add_plan(text, erg_train_expected(train));
-}
-
-static void print_run(const struct erg_train *train, const struct erg_train_stats *stats, int type)
-{
-    const struct erg_job *job = erg_train_job(train);
-    const struct erg_layout *layout = &job->layout;
-    const char *device = erg_train_device_name(train);
-    struct erg_text text = {0};
-    erg_text_printf(&text,
-                    "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
-                    "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
-                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model),
-                    erg_train_type_names[type], strcmp(device, "host") ? device : "the host",
-                    (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
-                    erg_layout_batch(layout), layout->sequence, layout->microbatch);
-    add_choice(&text, train);
-    erg_terminal_print(stdout, text.data);
-    erg_text_release(&text);
-    fflush(stdout); /* before the lines of steps */
-}
-
 static void print_resumed(const struct erg_train_stats *stats)
 {
     struct erg_text text = {0};
     erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", stats->resumed, stats->step);
     erg_terminal_print(stderr, text.data);
     erg_text_release(&text);
-}
-
-static void print_end(const struct erg_train *train, const struct erg_train_stats *stats)
-{
-    struct erg_text text = {0}, found = {0};
-    erg_train_auto_found(&found, train);
-    erg_text_printf(&text, "trained %" PRIu64 " step%s", stats->step, erg_plural(stats->step));
-    if (isfinite(stats->loss))
-        erg_text_printf(&text, ", loss %.4f", stats->loss);
-    erg_text_add(&text, "\n");
-    if (found.count)
-        erg_text_printf(&text, "%s\n", found.data);
-    erg_terminal_print(stdout, text.data);
-    erg_text_release(&text);
-    erg_text_release(&found);
-}
-
-/* ---- plans of runs that look for the best way ---- */
-
-/* On an emulated GPU: what it says orders the ways to be tried. */
-static int plan_job(void *context, const struct erg_job *job, bool sequential,
-                    struct erg_plan **plan, struct erg_error *err)
-{
-    struct erg_optimize_request request = {.job = job, .store_path = ":memory:"};
-    (void)context;
-    for (int method = 0; method < ERG_METHOD_COUNT; method++)
-        request.methods[method] = !sequential || method == ERG_METHOD_SEQUENTIAL ||
-                                  method == ERG_METHOD_SEQUENTIAL_CLOCKS;
-    return erg_optimize(&request, plan, err);
-}
-
-static struct erg_goal goal_of(const struct train_values *values)
-{
-    return (struct erg_goal){.objective =
-                                 isnan(values->deadline_s) ? ERG_FASTEST : ERG_LEAST_ENERGY,
-                             .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
-                             .energy_j = isnan(values->budget_j) ? 0 : values->budget_j};
-}
-
-/* ---- what would run ---- */
-
-/* The rank that takes most, if it is more than there is. */
-static int check_memory(const struct erg_run_preview *preview, struct erg_backend *backend,
-                        struct erg_error *err)
-{
-    const long each = preview->ranks / preview->job->layout.pipeline;
-    const struct erg_run_memory_request request = {preview->job, backend,
-                                                   (int)((long)preview->most * each), 1, NULL};
-    size_t most[ERG_RANK_ITEMS];
-    return erg_run_memory_check(&request, most, err);
-}
-
-/* What a run would choose on so many ranks that are all like this one. */
-static int choose_layout(struct erg_run_layout *chosen, const struct train_values *values,
-                         const struct erg_job *job, int world, struct erg_backend *backend,
-                         struct erg_error *err)
-{
-    size_t free_bytes;
-    *chosen = (struct erg_run_layout){0};
-    if (backend->table->memory_free(backend, &free_bytes, err) != 0)
-        return -1;
-    const int sharing = backend->shares_memory ? world : 1;
-    const struct erg_run_layout_request request = {.job = job,
-                                                   .backend = backend,
-                                                   .init = values->init,
-                                                   .world = world,
-                                                   .room_bytes = ERG_MEMORY_USABLE_SHARE *
-                                                                 (double)free_bytes / sharing};
-    return erg_run_layout_choose(chosen, &request, err);
-}
-
-/* The plan that a run would train by, or whose ways it would try. */
-static int open_plan(struct erg_plan **plan, struct erg_run_preview *preview,
-                     const struct train_values *values, const struct erg_train_options *asked,
-                     const struct erg_job *job, struct erg_backend *backend, struct erg_error *err)
-{
-    const struct erg_goal goal = goal_of(values);
-    if (isnan(values->auto_s))
-        return erg_run_plan_open(plan, NULL, asked, job, backend->name, 0, err);
-    preview->sequential = erg_train_auto_sequential(job);
-    if (plan_job(NULL, job, preview->sequential != NULL, plan, err) != 0)
-        return -1;
-    preview->way_count = erg_run_ways_list(preview->ways, *plan, asked->lock_clocks, &goal);
-    return 0;
-}
-
-static int preview(const struct erg_invocation *call, const struct erg_train_options *asked,
-                   const struct erg_job *job, const char *layout, struct erg_backend *backend,
-                   struct erg_error *err)
-{
-    const struct train_values *values = call->values;
-    const uint64_t updates = job->training ? job->training->updates : 0;
-    uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
-    struct erg_run_preview preview;
-    struct erg_plan *plan = NULL;
-    int result = erg_run_preview_init(&preview, job, backend, values->init,
-                                      erg_train_type_names[values->type],
-                                      steps < updates ? steps : updates, err);
-    if (result == 0)
-        result = open_plan(&plan, &preview, values, asked, job, backend, err);
-    preview.plan = plan;
-    preview.layout = layout;
-    erg_run_plan_expect(&preview.planned, plan, asked->plan, job);
-    if (result == 0 && call->common.json)
-        erg_print_json(erg_run_preview_document(&preview));
-    else if (result == 0)
-        erg_train_preview_print(&preview);
-    if (result == 0)
-        result = check_memory(&preview, backend, err);
-    erg_run_preview_release(&preview);
-    erg_plan_free(plan);
-    return result;
-}
-
-/* Of any layout: that which a run would choose. Ranks that nobody has started are as many as GPUs
- * of the cluster. */
-static int preview_choice(const struct erg_invocation *call, const struct erg_train_options *asked,
-                          const struct erg_job *job, int world, struct erg_backend *backend,
-                          struct erg_error *err)
-{
-    struct erg_run_layout chosen;
-    struct erg_job *own = NULL;
-    if (!job->training)
-        return erg_fail(err, ERG_FAILED, "%s: key 'train': the key is missing", job->path);
-    if (world == 1)
-        world = (int)erg_cluster_gpus(&job->cluster);
-    int result = choose_layout(&chosen, call->values, job, world, backend, err);
-    if (result == 0)
-        result = erg_job_parse(&own, job->path, chosen.job.data, chosen.job.count, NULL, err) ||
-                         preview(call, asked, own, chosen.why.data, backend, err)
-                     ? -1
-                     : 0;
-    erg_run_layout_release(&chosen);
-    erg_job_free(own);
-    return result;
-}
-
-/* One rank says it for all, on a device of its own. */
-static int run_dry(const struct erg_invocation *call, const struct erg_train_options *asked,
-                   struct erg_error *err)
-{
-    const struct train_values *values = call->values;
-    struct erg_launch_environment env;
-    struct erg_job *job;
-    struct erg_backend *backend;
-    if (erg_launch_environment_read(&env, err) != 0)
-        return -1;
-    if (env.rank != 0)
-        return 0;
-    const struct erg_job_overrides any = {.any_layout = !isnan(values->auto_s)};
-    if (erg_job_load(&job, call->arguments[0], &any, err) != 0)
-        return -1;
-    const struct erg_backend_options wanted = {
-        .kind = (enum erg_backend_kind)values->device,
-        .float32 = values->type == ERG_TRAIN_FLOAT32,
-        .deterministic = job->training && job->training->deterministic,
-        .local_rank = env.local_rank,
-    };
-    int result = erg_backend_open(&backend, &wanted, err);
-    if (result == 0) {
-        result = any.any_layout ? preview_choice(call, asked, job, env.world, backend, err)
-                                : preview(call, asked, job, NULL, backend, err);
-        backend->table->close(backend);
-    }
-    erg_job_free(job);
-    return result;
 }
 
 /* ---- training ---- */
@@ -384,8 +170,10 @@ static int train_model(struct erg_train *train, const struct train_values *value
 {
     struct erg_train_stats stats = {.size = sizeof stats};
     erg_train_stats(train, &stats, err);
-    if (stats.rank == 0)
-        print_run(train, &stats, values->type);
+    if (stats.rank == 0) {
+        fputs(erg_train_about(train), stdout);
+        fflush(stdout); /* before the lines of steps */
+    }
     const char *from = values->resume;
     if (from && strcmp(from, "latest") == 0)
         from = values->output; /* else where is said */
@@ -397,7 +185,7 @@ static int train_model(struct erg_train *train, const struct train_values *value
     if (run_steps(train, &stats, err) != 0 || explain_end(&stats, values->output, err) != 0)
         return -1;
     if (stats.rank == 0)
-        print_end(train, &stats);
+        fputs(erg_train_result(train), stdout);
     return values->export ? erg_train_export(train, values->export, err) : 0;
 }
 
@@ -438,6 +226,18 @@ static int check_plan_options(const struct train_values *values, struct erg_erro
     return 0;
 }
 
+static int preview(const struct erg_invocation *call, const struct erg_train_options *wished,
+                   struct erg_error *err)
+{
+    const struct train_values *values = call->values;
+    const struct erg_ask_train question = {.size = sizeof question,
+                                           .job = call->arguments[0],
+                                           .options = wished,
+                                           .best = !isnan(values->auto_s)};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_train(&answer, &question, err), &answer, call->common.json, err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct train_values *values = call->values;
@@ -472,19 +272,15 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                         "RUN/metrics.jsonl");
     if (values->resume && strcmp(values->resume, "latest") == 0 && !values->output)
         return erg_fail(err, ERG_USAGE, "--resume latest needs --output, the folder of the run");
-    if (values->export && erg_model_file_check_folder(values->export, err) != 0) {
-        if (erg_launch_own_rank() != 0)
-            err->message[0] = 0; /* another rank says it */
+    if (values->export && erg_train_check_export(values->export, err) != 0)
         return -1;
-    }
     if (values->dry_run)
-        return run_dry(call, &train_options, err);
-    const struct erg_train_auto asked = {
-        .budget_s = values->auto_s, .goal = goal_of(values), .plan = plan_job};
-    if (!isnan(values->auto_s)) /* of a step, as it is measured */
-        train_options.deadline_s = train_options.energy_budget_j = 0;
-    if (erg_train_open_auto(&train, call->arguments[0], &train_options,
-                            isnan(values->auto_s) ? NULL : &asked, err) != 0)
+        return preview(call, &train_options, err);
+    const int opened =
+        isnan(values->auto_s)
+            ? erg_train_open(&train, call->arguments[0], &train_options, err)
+            : erg_train_open_best(&train, call->arguments[0], &train_options, values->auto_s, err);
+    if (opened != 0)
         return explain_early_signal(err);
     int result = train_model(train, values, err);
     return erg_train_close(train, result ? NULL : err) != 0 ? -1 : result;

@@ -2,11 +2,11 @@
 #ifndef ERG_CLI_LIVE_OPTION_H
 #define ERG_CLI_LIVE_OPTION_H
 
-#include "cluster/live/live_file.h"
+#include "ergon/error.h"
 
 #define ERG_LIVE_OPTION_HELP "the cluster's live file (default: $ERGON_LIVE)"
 
-/* That of the option, else of $ERGON_LIVE. */
-int erg_live_option_load(struct erg_live_file **live, const char *path, struct erg_error *err);
+/* That of the option, else of $ERGON_LIVE; NULL, and the error, where there is none. */
+const char *erg_live_option(const char *path, struct erg_error *err);
 
 #endif

@@ -2,7 +2,7 @@
 #include "cli/options.h"
 
 #include "base/memory.h"
-#include "job/job.h"
+#include "ergon/job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -185,8 +185,8 @@ static int fail_unknown(const struct erg_command *command, const char *name, siz
     names[count] = NULL;
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)length, name);
-    if (erg_job_is_sharding(word))
-        return erg_fail(err, ERG_USAGE, "--%s: %s", word, erg_job_no_sharding);
+    if (erg_job_own_name(word))
+        return erg_fail(err, ERG_USAGE, "--%s: %s", word, erg_job_own_name(word));
     const char *closest = erg_closest(word, names);
     if (closest)
         return erg_fail(err, ERG_USAGE, "\"ergon %s\" has no option --%s; did you mean --%s?",

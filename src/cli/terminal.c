@@ -4,8 +4,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "device/real.h"
-#include "launch/launch.h"
 
 #include <errno.h>
 #include <math.h>
@@ -259,20 +257,4 @@ void erg_terminal_finish(void)
     pthread_mutex_lock(&terminal.lock);
     wipe_bar();
     pthread_mutex_unlock(&terminal.lock);
-}
-
-bool erg_terminal_leads(const struct erg_real *real)
-{
-    int rank = erg_launch_own_rank();
-    struct erg_launch_environment env;
-    if (real && erg_launch_environment_read(&env, NULL) == 0)
-        rank = env.rank;
-    if (rank != 0)
-        erg_terminal_leave(rank);
-    return rank == 0;
-}
-
-void erg_terminal_leave(int rank)
-{
-    erg_log(ERG_LOG_WARNING, "rank %d leaves the result to rank 0", rank);
 }

@@ -183,7 +183,7 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
 
 /* ---- what other software calls otherwise ---- */
 
-const char erg_job_no_sharding[] =
+static const char no_sharding[] =
     "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 3) is the key 'fsdp' "
     "of "
     "a job and a part fsdp=N of a layout, the ranks that share them; without it only the optimizer "
@@ -218,19 +218,19 @@ static const char *const sharding_keys[] = {"fsdp2",
                                             "data_parallel_sharding_strategy",
                                             "data-parallel-sharding-strategy"};
 
-bool erg_job_is_sharding(const char *key)
+const char *erg_job_own_name(const char *key)
 {
     for (size_t i = 0; i < COUNT(sharding_keys); i++)
         if (strcasecmp(sharding_keys[i], key) == 0)
-            return true;
-    return false;
+            return no_sharding;
+    return NULL;
 }
 
 static int refuse_sharding(const struct erg_yaml *yaml, struct erg_error *err)
 {
     for (size_t i = 0; i < COUNT(sharding_keys); i++)
         if (erg_yaml_has(yaml, sharding_keys[i]))
-            return erg_yaml_fail(yaml, sharding_keys[i], err, "%s", erg_job_no_sharding);
+            return erg_yaml_fail(yaml, sharding_keys[i], err, "%s", no_sharding);
     return 0;
 }
 

@@ -25,9 +25,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The largest iteration that is planned: beyond any training, and planned within seconds. */
-enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
-
 /* The prior of the method `gp`: none, or the model of the emulated GPU, calibrated. */
 enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
 
@@ -157,10 +154,5 @@ int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_e
 /* A file that the job names: a relative path is one from the folder of the job's file. To be freed.
  */
 char *erg_job_file_path(const struct erg_job *job, const char *name);
-
-/* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
- * calls it (zero_stage, …); and the sentence with ergon's name for it. */
-bool erg_job_is_sharding(const char *key);
-extern const char erg_job_no_sharding[];
 
 #endif

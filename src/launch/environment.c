@@ -2,6 +2,7 @@
  * get. */
 #include "launch/launch.h"
 
+#include "base/log.h"
 #include "base/text.h"
 #include "io/file.h"
 #include "launch/launch_internal.h"
@@ -240,6 +241,17 @@ int erg_launch_own_rank(void)
 {
     struct erg_launch_environment env = {0};
     return variable("ERGON_RANK") && read_own(&env, NULL) == 0 ? env.rank : 0;
+}
+
+bool erg_launch_leads(bool any)
+{
+    int rank = erg_launch_own_rank();
+    struct erg_launch_environment env;
+    if (any && erg_launch_environment_read(&env, NULL) == 0)
+        rank = env.rank;
+    if (rank != 0)
+        erg_log(ERG_LOG_WARNING, "rank %d leaves the result to rank 0", rank);
+    return rank == 0;
 }
 
 void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])

@@ -49,6 +49,11 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
  */
 int erg_launch_own_rank(void);
 
+/* Whether this process does what one rank does alone; the others say that they leave it to rank 0.
+ * `any`: its rank is that of whatever launcher, else the one that erg_launch_run() gave: other
+ * launchers' variables do not matter then. */
+bool erg_launch_leads(bool any);
+
 /*
  * The folder of the job as its scheduler sees it, $ERGON_JOB where that is an absolute path; else
  * NULL. Ranks that erg_launch_run() starts get it handed down, as the job's name.

@@ -271,7 +271,8 @@ struct erg_plan {
     struct erg_plan_selection {
         enum erg_method method;
         size_t point;
-        const char *rule; /* the words for how it was chosen */
+        const char *rule;    /* the words for how it was chosen */
+        double held_until_s; /* the pipeline waits until then at any point; 0: no wait */
     } selected;
 
     struct erg_plan_picture *pictures;

@@ -134,7 +134,7 @@ void erg_plan_set_iteration(struct erg_plan *plan, const struct erg_iteration *i
         .points = erg_arena_alloc(&plan->arena, frontier->count * sizeof *method->points),
         .point_count = frontier->count,
     };
-    plan->selected = (struct erg_plan_selection){ERG_METHOD_SEQUENTIAL_CLOCKS, 0, rule};
+    plan->selected = (struct erg_plan_selection){ERG_METHOD_SEQUENTIAL_CLOCKS, 0, rule, 0};
     for (size_t i = 0; i < frontier->count; i++) {
         const struct erg_iteration_plan *from = &iteration->plans[frontier->points[i].recipe];
         method->points[i] = make_point(plan, schedule, from);

@@ -116,6 +116,7 @@ int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *
     if (!wish->number && !wish->goal && chosen->method == plan->selected.method)
         return 0;
     chosen->rule = erg_goal_rule(goal);
+    chosen->held_until_s = wish->number ? 0 : goal->straggler_s;
     return erg_plan_pick(plan, chosen->method, goal, &chosen->point, err) ||
                    (wish->number && select_number(chosen, plan, wish->number, err))
                ? -1

@@ -213,6 +213,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     erg_rendezvous_close(train->rendezvous);
     erg_job_free(train->job);
     free(train->resumed);
+    erg_text_release(&train->said);
     free(train->folder);
     free(train->init);
     free(train->plan_file);

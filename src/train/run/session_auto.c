@@ -218,7 +218,7 @@ static int make_plan(struct erg_train *train, const char *path, char **text, str
 static void select_way(struct erg_train *train, size_t way, const char *rule)
 {
     const struct erg_run_way *chosen = &train->tuning.ways[way];
-    train->plan->selected = (struct erg_plan_selection){chosen->method, chosen->point, rule};
+    train->plan->selected = (struct erg_plan_selection){chosen->method, chosen->point, rule, 0};
 }
 
 /* Fills the ways of the plan. If an earlier start selected one for another goal, that one is

@@ -87,6 +87,7 @@ struct erg_train {
     struct erg_train_kernels kernels;
     double waited_s; /* for tokens, in the steps since the latest line */
     uint64_t waits;  /* these steps */
+    struct erg_text said;
 };
 
 static inline bool erg_train_tells(const struct erg_train *train)

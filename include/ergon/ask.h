@@ -1,0 +1,231 @@
+/*
+ * Ask: questions whose answers are shown as a whole, as text for people and as JSON for programs:
+ * what a machine can do, the clocks of a rank, the frontier of a profile, a fitted engine, whether
+ * a plan holds on a stack of layers, live jobs, traces.
+ *
+ *     struct erg_answer *answer;
+ *     const struct erg_ask_frontier question = {
+ *         .size = sizeof question, .profile = "profile.csv", .microbatches = 12};
+ *     if (erg_ask_frontier(&answer, &question, &err)) ...
+ *     fputs(erg_answer_text(answer), stdout);
+ *     erg_answer_free(answer);
+ *
+ * Texts are what the commands print, and their words may change; documents have a schema_version.
+ * Texts of questions need not outlive the call. Files are read and written where a member names
+ * them. ERG_USAGE is of a question that goes wrong, ERG_FAILED of a wrong file, with its place.
+ */
+#ifndef ERGON_ASK_H
+#define ERGON_ASK_H
+
+#include "ergon/error.h"
+#include "ergon/train.h"
+#include "ergon/watch.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_answer;
+
+/* For people; a document; rows of CSV. They live as long as the answer; NULL: it has none. */
+const char *erg_answer_text(const struct erg_answer *answer);
+const char *erg_answer_json(const struct erg_answer *answer);
+const char *erg_answer_csv(const struct erg_answer *answer);
+
+/* Checks the result: a verification that failed gives ERG_FAILED with the difference, a run that
+ * does not fit ERG_INFEASIBLE with the missing memory, a command its own status. Other answers give
+ * ERG_OK. */
+int erg_answer_check(const struct erg_answer *answer, struct erg_error *err);
+void erg_answer_free(struct erg_answer *answer); /* NULL is fine */
+
+/* The abilities of this machine for ergon, with reasons for those that it lacks: ergon-doctor(1).
+ * Takes two seconds. */
+struct erg_ask_doctor {
+    size_t size;
+    const char *gpus; /* "all", or indices and UUIDs with commas; NULL: CUDA_VISIBLE_DEVICES */
+    const struct erg_watch *watch;
+};
+int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *question,
+                   struct erg_error *err);
+
+/* The clocks that a rank gets when another trainer follows a plan: ergon hook(1). */
+struct erg_ask_programme {
+    size_t size;
+    const char *plan;        /* a file */
+    const char *method;      /* NULL: sequential+clocks */
+    int64_t point;           /* from 1 on; 0: the plan's selected one, if it is of that method */
+    int64_t stage;           /* from 0 on */
+    double dwell_s;          /* a clock is kept for so long; 0: 0.05 */
+    double least_change_mhz; /* smaller changes are left out; 0: 30 */
+    int32_t clocks_only;     /* 1: also of a method that only ergon's own training can run */
+    const struct erg_watch *watch;
+};
+int erg_ask_programme(struct erg_answer **answer, const struct erg_ask_programme *question,
+                      struct erg_error *err);
+
+/* The time-energy frontier of a pipeline from a measured profile: ergon frontier(1), which has its
+ * columns. Energies are of one GPU per stage. With a deadline or a budget the answer is one point.
+ */
+struct erg_ask_frontier {
+    size_t size;
+    const char *profile; /* a table of CSV */
+    const char *plan;    /* a file for all points, the chosen one selected; NULL: none is written */
+    int64_t microbatches;
+    int64_t virtual_stages;         /* of each stage, with `interleaved`; 0: 1 */
+    int32_t interleaved;            /* 1: that schedule; 0: 1F1B */
+    int64_t points;                 /* deadlines to make plans for; 0: 100 */
+    const double *blocking_power_w; /* of a GPU that waits; NULL: not known, and taken as 0 */
+    double p2p_latency_s;           /* from one stage to the next */
+    double unit_s;                  /* resolution of planned times; 0: as fine as fits */
+    double deadline_s, energy_j;    /* one of them, or none: 0 */
+    uint64_t seed;
+    const struct erg_watch *watch;
+};
+int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *question,
+                     struct erg_error *err);
+
+/* The constants of a training engine that explain measured iterations: ergon fit(1). */
+struct erg_ask_fit {
+    size_t size;
+    const char *rows;        /* a table of CSV; NULL: only runs */
+    const char *const *runs; /* folders of runs of training, each a row */
+    size_t run_count;
+    const char *engine; /* name or file: its constants are the start */
+    const char *job,
+        *cluster;       /* what the rows were measured on: one of them, or that of the runs */
+    const char *keys;   /* what is fitted, with commas; at most eight */
+    const char *output; /* a file for the engine that was fitted; NULL: none is written */
+    int64_t folds;      /* parts of the rows, each predicted from the others; 0: 5 */
+    const struct erg_watch *watch;
+};
+int erg_ask_fit(struct erg_answer **answer, const struct erg_ask_fit *question,
+                struct erg_error *err);
+
+/*
+ * Runs a plan's schedule on a stack of layers and compares it with its pieces: ergon-verify(1).
+ * erg_answer_check() fails if time or energy differ by more than 3 %, or results by more than
+ * rounding. On GPUs all ranks call it; *answer is NULL on all ranks but one.
+ */
+struct erg_ask_verify {
+    size_t size;
+    const char *job, *plan; /* files */
+    const char *device;     /* "emulated" or "cuda"; NULL: emulated */
+    int64_t layers;         /* of the stack, 2 to 1000; 0: 4 */
+    int32_t repeatable;     /* 1, on GPUs: gradients by an attention that repeats bit by bit */
+    const struct erg_watch *watch;
+};
+int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *question,
+                   struct erg_error *err);
+
+/* Describes a training run without a step: its plan, memory, time and energy, as ergon-train(1)
+ * prints them with --dry-run. *answer is NULL on all ranks but rank 0. */
+struct erg_ask_train {
+    size_t size;
+    const char *job;                         /* a file */
+    const struct erg_train_options *options; /* of the run; NULL: the defaults */
+    int32_t best;                            /* 1: as erg_train_open_best() would run */
+    const struct erg_watch *watch;
+};
+int erg_ask_train(struct erg_answer **answer, const struct erg_ask_train *question,
+                  struct erg_error *err);
+
+/* The state and GPUs of the jobs that a cluster's scheduler manages: ergon-jobs(1). */
+struct erg_ask_jobs {
+    size_t size;
+    const char *live; /* the cluster's live file */
+    int32_t all;      /* 1: also other users', and ended ones that Slurm still knows */
+    const struct erg_watch *watch;
+};
+int erg_ask_jobs(struct erg_answer **answer, const struct erg_ask_jobs *question,
+                 struct erg_error *err);
+
+/* A job given to a cluster's scheduler: ergon submit(1). Of `job`, `like` and `resume` there is
+ * one. */
+struct erg_ask_submit {
+    size_t size;
+    const char *live;   /* the cluster's live file */
+    const char *job;    /* a job's file, for ergon train */
+    const char *like;   /* MODEL:BATCH:ITERATIONS of a program that trains */
+    const char *resume; /* the folder of a job that Slurm has no more: no other member goes along */
+    /* The program and its arguments, or further options of ergon train. */
+    const char *const *arguments;
+    size_t argument_count;
+    int64_t gpus, gpus_most; /* asked for, and never more; 0: as the job and the cluster say */
+    const char *type;        /* of GPU; NULL: any */
+    const char *deadline;    /* "HH:MM:SS" from now on, or "2026-01-31T12:00"; NULL: none */
+    double weight;           /* among other jobs; 0: 1 */
+    int32_t per_node;        /* 1: the program starts once on each node, not for each GPU */
+    const char *program;     /* the command ergon on the cluster; NULL: as of PATH */
+    const struct erg_watch *watch;
+};
+int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *question,
+                   struct erg_error *err);
+
+/* A trace of jobs for simulations, as text alone: drawn as a recipe says, or imported from the log
+ * of another cluster, of which the watch hears what was left out: ergon import(1). */
+struct erg_ask_trace {
+    size_t size;
+    const char *cluster;      /* the file of the cluster that its jobs are to run on */
+    const char *profiles;     /* the folder of the profiles of their models */
+    const char *recipe, *log; /* files: one of them */
+    uint64_t seed;
+    const struct erg_watch *watch;
+};
+int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *question,
+                  struct erg_error *err);
+
+/* A model and a system of Calculon, written as files of ours, and what they say: ergon import(1).
+ */
+struct erg_ask_calculon {
+    size_t size;
+    const char *model, *system; /* its files */
+    const char *folder;         /* for config.json, gpu.yaml, engine.yaml and job.yaml */
+    int64_t gpus, batch;        /* 0: one node; a sequence for each GPU */
+    const struct erg_watch *watch;
+};
+int erg_ask_calculon(struct erg_answer **answer, const struct erg_ask_calculon *question,
+                     struct erg_error *err);
+
+/* Texts as the token files that training reads: ergon tokenize(1). */
+struct erg_ask_tokenize {
+    size_t size;
+    const char *model;        /* a folder with a tokenizer.json, such a file, or "bytes" */
+    const char *const *files; /* texts, or JSON lines */
+    size_t file_count;
+    const char *output; /* PREFIX of PREFIX.bin and PREFIX.idx, which are written */
+    const char *key;    /* of the text of a document in JSON lines; NULL: a file is a document */
+    const char *end;    /* id or text of the token behind every document; NULL: the model's */
+    const struct erg_watch *watch;
+};
+int erg_ask_tokenize(struct erg_answer **answer, const struct erg_ask_tokenize *question,
+                     struct erg_error *err);
+
+/*
+ * Time and energy of a command, with their uncertainty: ergon measure(1). erg_answer_check() fails
+ * as the command did, with its exit status; what was measured until then is in the answer. The
+ * calling thread blocks signals and passes them on, so ask before other threads are there.
+ */
+struct erg_ask_measure {
+    size_t size;
+    const char *const *command; /* ends with NULL; looked up in PATH */
+    const char *gpus;           /* as of erg_meter_open() */
+    int64_t repeats, warmups;   /* 0: 1; 0: none */
+    const char *carbon, *price; /* tables by the hour, of g_per_kwh and usd_per_kwh; NULL: none */
+};
+int erg_ask_measure(struct erg_answer **answer, const struct erg_ask_measure *question,
+                    struct erg_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

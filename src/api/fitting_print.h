@@ -1,0 +1,11 @@
+/* What a fit has found, for people. */
+#ifndef ERG_API_FITTING_PRINT_H
+#define ERG_API_FITTING_PRINT_H
+
+#include "api/fitting.h"
+
+#include <stdio.h>
+
+void erg_fitting_print(FILE *out, const struct erg_fitting *at);
+
+#endif

@@ -1,0 +1,216 @@
+/* Answers about layouts: finds them, and hands what was found to who prints it. */
+#include "api/plan_answer.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/json.h"
+#include "io/print.h"
+#include "layout/exchange/export.h"
+#include "layout/exchange/profile_rows.h"
+#include "report/text/plan_print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A layout of an answer as what --export names, but a profile. */
+static void print_export(FILE *out, const struct erg_planning *call,
+                         const struct erg_layout_answer *answer,
+                         const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_query *at = &call->query;
+    const int export = call->asked->export;
+    struct erg_text text = {0};
+    if (export == ERG_PLAN_EXPORT_JOB)
+        erg_layout_query_job(&text, at, candidate);
+    else
+        erg_layout_export(&text, (enum erg_export_format) export, at->job->model,
+                          &candidate->layout);
+    if (export != ERG_PLAN_EXPORT_JOB && erg_layout_query_is_mixed(at))
+        erg_plan_print_ranks(out, answer, candidate);
+    fputs(text.data, out);
+    erg_text_release(&text);
+}
+
+/* A layout beside the best of those that fit, if there is one. */
+static int print_beside_best(FILE *out, struct erg_planning *call,
+                             const struct erg_layout_candidate *one, const char *verdict,
+                             struct erg_error *err)
+{
+    struct erg_layout_query *at = &call->query;
+    int status = erg_layout_query_fastest(at, err);
+    if (status && err->status != ERG_INFEASIBLE)
+        return -1;
+    const struct erg_layout_candidate *best = status ? NULL : &at->found.items[0];
+    const struct erg_layout_candidate *const rows[] = {one, best};
+    const struct erg_layout_answer answer = erg_layout_query_answer(at);
+    erg_plan_print_heading(out, &answer);
+    erg_plan_print_rows(out, &answer, rows, best ? 2 : 1);
+    erg_plan_print_stages(out, "This one", &answer, one);
+    if (best)
+        erg_plan_print_stages(out, "The fastest", &answer, best);
+    erg_plan_print_items(out, &answer, one, best);
+    fprintf(out, "\n%s: ", call->asked->why);
+    if (best && !verdict)
+        fprintf(out, "%.1f %% slower than the fastest.\n",
+                100 * (one->time.total / best->time.total - 1));
+    else
+        fprintf(out, "%s.\n", verdict);
+    return 0;
+}
+
+/* What a layout that does not fit would be with as much memory as it needs: as it is, without
+ * offloading. */
+static int print_unfit(FILE *out, struct erg_planning *call, const struct erg_layout *layout)
+{
+    struct erg_layout_query *at = &call->query;
+    struct erg_layout_search larger = *at->searches;
+    struct erg_layout_candidate one;
+    struct erg_error ignored = {0};
+    larger.kinds[0].memory_bytes = INFINITY;
+    if (erg_layout_evaluate(&one, &larger, layout, NULL, 0, NULL) != 0)
+        return 0; /* not a matter of memory */
+    int status = print_beside_best(out, call, &one, "does not fit", &ignored);
+    erg_layout_candidate_release(&one);
+    return status;
+}
+
+static int explain(FILE *out, struct erg_planning *call, struct erg_error *err)
+{
+    struct erg_layout_query *at = &call->query;
+    struct erg_layout layout;
+    if (erg_layout_query_one(at, "--why", call->asked->why, &layout, err) != 0) {
+        if (err->status == ERG_INFEASIBLE && !erg_layout_query_is_mixed(at))
+            print_unfit(out, call, &layout);
+        return -1;
+    }
+    struct erg_layout_candidate one = at->found.items[0];
+    at->found.count = 0;
+    erg_layout_results_release(&at->found);
+    int status = print_beside_best(out, call, &one, NULL, err);
+    erg_layout_candidate_release(&one);
+    return status;
+}
+
+/* ---- all of them ---- */
+
+static void print_text(FILE *out, const struct erg_planning *call,
+                       const struct erg_layout_answer *answer)
+{
+    const struct erg_layout_query *at = &call->query;
+    const struct erg_layout_candidate *first = erg_layout_query_best(at);
+    erg_plan_print_heading(out, answer);
+    if (answer->counts)
+        erg_plan_print_counts(out, answer);
+    if (answer->choice) {
+        erg_plan_print_choice(out, answer, answer->top);
+    } else {
+        const struct erg_layout_candidate **rows = erg_xcalloc(at->found.count, sizeof *rows);
+        for (size_t i = 0; i < at->found.count; i++)
+            rows[i] = &at->found.items[i];
+        erg_plan_print_rows(out, answer, rows, at->found.count);
+        free(rows);
+    }
+    erg_plan_print_stages(out, answer->choice ? "The answer" : "The fastest", answer, first);
+    if (call->asked->wish.layout)
+        erg_plan_print_items(out, answer, first, NULL);
+    else if (!answer->choice)
+        erg_plan_print_tried(out, &at->found);
+    if (call->asked->output)
+        fprintf(out,
+                "\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
+                "its clocks %s/plan.json\n",
+                call->asked->output, call->asked->output, call->asked->output, call->asked->output);
+}
+
+/* For ergon simulate, in place of an answer. */
+static int print_profile(FILE *out, const struct erg_planning *call, struct erg_error *err)
+{
+    const struct erg_layout_query *at = &call->query;
+    const struct erg_layout_choice_request request = erg_layout_query_choice(at);
+    struct erg_text text = {0};
+    int status = erg_profile_rows(&text, &request, at->energy.gpu->name,
+                                  erg_layout_query_cluster(at)->gpus_per_node, err);
+    if (!status)
+        fputs(text.data, out);
+    erg_text_release(&text);
+    return status;
+}
+
+static int answer_best(FILE *out, struct erg_planning *call, bool json, struct erg_error *err)
+{
+    struct erg_layout_query *at = &call->query;
+    const int export = call->asked->export;
+    int status = erg_layout_query_find(at, err);
+    const struct erg_layout_answer answer = erg_layout_query_answer(at);
+    if (status) {
+        if (json && err->status == ERG_INFEASIBLE)
+            erg_print_json(out, erg_layout_refusal_document(&answer, err->message, &at->remedy));
+        return -1;
+    }
+    if (call->asked->output && erg_layout_query_write(at, call->asked->output, err) != 0)
+        return -1;
+    if (export >= 0)
+        print_export(out, call, &answer, erg_layout_query_best(at));
+    else if (json)
+        erg_print_json(out, erg_layout_document(&answer));
+    else
+        print_text(out, call, &answer);
+    return 0;
+}
+
+/* ---- what was asked ---- */
+
+static int check_kinds(const struct erg_planning_wish *asked, const struct erg_cluster *cluster,
+                       struct erg_error *err)
+{
+    const char *option = asked->planner == ERG_PLANNER_ARENA        ? "--planner arena"
+                         : asked->export == ERG_PLAN_EXPORT_PROFILE ? "--export profile"
+                                                                    : NULL;
+    if (!option || cluster->more_count == 0)
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "the cluster has nodes of several kinds; %s is for those of one", option);
+}
+
+/* The question, as the options put it. */
+static int open_query(struct erg_planning *call, const char *path, struct erg_error *err)
+{
+    const struct erg_planning_wish *asked = call->asked;
+    struct erg_layout_query *query = &call->query;
+    call->wish = asked->wish;
+    call->wish.path = path;
+    call->wish.dashes = true;
+    call->wish.draws = asked->output != NULL;
+    call->wish.plain = asked->export >= 0;
+    return erg_layout_query_open(query, &call->wish, err) != 0 ||
+                   check_kinds(asked, erg_layout_query_cluster(query), err) != 0 ||
+                   erg_layout_query_prepare(query, err) != 0
+               ? -1
+               : 0;
+}
+
+static int answer(FILE *out, struct erg_planning *call, bool json, struct erg_error *err)
+{
+    const struct erg_planning_wish *asked = call->asked;
+    if (call->query.search_count > 1 && (asked->wish.layout || asked->why))
+        return erg_fail(err, ERG_USAGE,
+                        "--gpus gives %zu numbers of GPUs; --layout and --why need one",
+                        call->query.search_count);
+    return asked->planner == ERG_PLANNER_ARENA        ? erg_plan_arena(out, call, json, err)
+           : asked->slots                             ? erg_plan_slots(out, call, json, err)
+           : asked->why                               ? explain(out, call, err)
+           : asked->export == ERG_PLAN_EXPORT_PROFILE ? print_profile(out, call, err)
+                                                      : answer_best(out, call, json, err);
+}
+
+int erg_planning_answer(FILE *out, const struct erg_planning_wish *asked, const char *path,
+                        bool json, struct erg_error *err)
+{
+    struct erg_planning at = {.asked = asked};
+    int status = open_query(&at, path, err);
+    if (!status)
+        status = answer(out, &at, json, err);
+    erg_layout_query_release(&at.query);
+    return status;
+}

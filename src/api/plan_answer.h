@@ -1,0 +1,44 @@
+/*
+ * Layouts of a job, asked and answered as text for people or as JSON: one layout, one beside the
+ * best, or the best of all, at the highest clock or over clocks, on GPUs of one kind or several.
+ */
+#ifndef ERG_API_PLAN_ANSWER_H
+#define ERG_API_PLAN_ANSWER_H
+
+#include "api/layout_query.h"
+
+#include <stdio.h>
+
+/* What is wished; what was not given is NAN, NULL, ERG_NOT_GIVEN or below 0. */
+struct erg_planning_wish {
+    struct erg_layout_wish wish;
+    const char *why;    /* a layout to show beside the best */
+    const char *output; /* the folder for all that was found */
+    int export;         /* enum erg_export_format, or one below */
+    int planner;        /* enum erg_planner */
+    bool slots;         /* where the groups of the best layout lie on a node */
+};
+
+/* Exports beyond enum erg_export_format. */
+enum { ERG_PLAN_EXPORT_PROFILE = 2, ERG_PLAN_EXPORT_JOB };
+
+enum erg_planner { ERG_PLANNER_OWN, ERG_PLANNER_ARENA };
+
+/* Everything of one call. */
+struct erg_planning {
+    const struct erg_planning_wish *asked;
+    struct erg_layout_wish wish;
+    struct erg_layout_query query;
+};
+
+/* Finds what `asked` wishes of the job at `path`, and prints it. With `json` a refusal because
+ * nothing fits is printed, too. */
+int erg_planning_answer(FILE *out, const struct erg_planning_wish *asked, const char *path,
+                        bool json, struct erg_error *err);
+
+/* Its parts: where the groups of the best layout lie on a node (plan_slots.c), and the published
+ * planner's grids (plan_arena.c). */
+int erg_plan_slots(FILE *out, struct erg_planning *call, bool json, struct erg_error *err);
+int erg_plan_arena(FILE *out, const struct erg_planning *call, bool json, struct erg_error *err);
+
+#endif

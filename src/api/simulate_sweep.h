@@ -1,0 +1,22 @@
+/* ergon simulate --sweep: many simulations by a file (cluster/sweep/sweep.h), here or under Slurm.
+ */
+#ifndef ERG_API_SIMULATE_SWEEP_H
+#define ERG_API_SIMULATE_SWEEP_H
+
+#include "base/given.h"
+#include "ergon/error.h"
+
+#include <stdbool.h>
+
+#include <stdio.h>
+
+struct erg_sweep_wish {
+    const char *file, *output;
+    const char *part; /* "2/8", or NULL */
+    long slurm;       /* print the script of so many tasks; ERG_NOT_GIVEN: do not */
+};
+
+int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool json,
+                       struct erg_error *err);
+
+#endif

@@ -1,0 +1,13 @@
+/* Quantities as people read them: "12.3 kJ", "1:02:03". */
+#ifndef ERG_BASE_QUANTITY_H
+#define ERG_BASE_QUANTITY_H
+
+enum { ERG_FORMAT_BYTES = 32 }; /* enough for each of the functions below */
+
+/* Three digits with a prefix: "12.3 kJ", "0.123 J"; "-" for NaN and infinity. Returns `out`. */
+const char *erg_format_quantity(char *out, double value, const char *unit);
+
+/* "0:01:32", of seconds. Returns `out`. */
+const char *erg_format_duration(char *out, double seconds);
+
+#endif

@@ -1,0 +1,24 @@
+/* The clocks that a rank gets when it follows a plan: a table for people, or a document. */
+#ifndef ERG_HOOKS_PROGRAMME_PRINT_H
+#define ERG_HOOKS_PROGRAMME_PRINT_H
+
+#include "hooks/programme.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Of a plan's file; the members are those of struct erg_programme_wish and erg_programme_bound().
+ */
+struct erg_programme_shown_wish {
+    const char *plan, *method;
+    size_t number; /* of the point, from 1 on; 0: the selected one */
+    long stage;
+    double dwell_s, least_change_mhz;
+    bool clocks_only;
+};
+
+/* Both forms. */
+int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
+                        struct erg_error *err);
+
+#endif

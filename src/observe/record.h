@@ -1,0 +1,19 @@
+/* Samples of all GPUs into a file that survives a crash (telemetry/recording.h). */
+#ifndef ERG_OBSERVE_RECORD_H
+#define ERG_OBSERVE_RECORD_H
+
+#include "ergon/error.h"
+
+struct erg_record_wish {
+    const char *output;         /* a file that must not exist */
+    const char *gpus;           /* as of erg_gpus_open() */
+    long interval_ms;           /* between two samples of energy and power */
+    double duration_s;          /* NAN: until the command ends, or a signal comes */
+    const char *const *command; /* ends with NULL; NULL: none runs */
+};
+
+/* Fails with the command's own exit status where it has one. Says by the log what was lost, and how
+ * uneven the GPUs were. */
+int erg_record(const struct erg_record_wish *wish, struct erg_error *err);
+
+#endif

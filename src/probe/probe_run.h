@@ -1,0 +1,38 @@
+/*
+ * What the GPUs of this machine, or emulated ones, can do: measured, or taken from rows that are
+ * there, and the constants that explain it.
+ */
+#ifndef ERG_PROBE_PROBE_RUN_H
+#define ERG_PROBE_PROBE_RUN_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct erg_probe_run;
+
+/* Has to outlive the run. */
+struct erg_probe_wish {
+    const char
+        *calibrate;   /* a file for the GPU whose constants explain them, "NAME.yaml"; or NULL */
+    const char *rows; /* keeps measurements; NULL: beside `calibrate`, or nowhere */
+    const char *from; /* rows that are there: nothing is measured; or NULL */
+    const char *base; /* the GPU to start from; NULL: the catalogue's entry for what is measured */
+    bool real;        /* GPUs of this machine are measured, by all ranks */
+    bool leads;       /* this is rank 0 */
+    int gpus;         /* of a real machine as many as ranks */
+    uint64_t seed;
+};
+
+/* To be freed, whatever becomes of it. */
+int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_wish *wish,
+                  struct erg_error *err);
+void erg_probe_run_free(struct erg_probe_run *run);
+
+/* Fits and writes the GPU where that is wished, and prints what was found. */
+int erg_probe_conclude(FILE *out, const struct erg_probe_run *run, bool json,
+                       struct erg_error *err);
+
+#endif

@@ -1,0 +1,11 @@
+/* What ergon memory prints for people: a line per stage, what binds, and whether it fits. */
+#ifndef ERG_REPORT_TEXT_MEMORY_PRINT_H
+#define ERG_REPORT_TEXT_MEMORY_PRINT_H
+
+#include "layout/document/memory_document.h"
+
+#include <stdio.h>
+
+void erg_memory_print(FILE *out, const struct erg_memory_answer *answer);
+
+#endif

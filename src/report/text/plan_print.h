@@ -1,0 +1,40 @@
+/* What ergon plan prints for people. */
+#ifndef ERG_REPORT_TEXT_PLAN_PRINT_H
+#define ERG_REPORT_TEXT_PLAN_PRINT_H
+
+#include "layout/document/layouts.h"
+
+#include <stdio.h>
+
+void erg_plan_print_heading(FILE *out, const struct erg_layout_answer *answer);
+
+/* Layouts at the highest clock, as a table. */
+void erg_plan_print_rows(FILE *out, const struct erg_layout_answer *answer,
+                         const struct erg_layout_candidate *const *rows, size_t count);
+/* How many were tried and what became of them. */
+void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found);
+
+/* Of several kinds of GPUs which stages lie where, and how many layers each has. */
+void erg_plan_print_stages(FILE *out, const char *what, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate);
+/* For software that knows one kind of GPU: which ranks are which, as comments. */
+void erg_plan_print_ranks(FILE *out, const struct erg_layout_answer *answer,
+                          const struct erg_layout_candidate *candidate);
+
+/* The best layouts over clocks, at most `top`, the frontier of the best one, and what is proven. */
+void erg_plan_print_choice(FILE *out, const struct erg_layout_answer *answer, size_t top);
+
+/* Every number of GPUs, of several kinds on every set of them: the fastest layout, and whether it
+ * is on the frontier of all (plan_counts.c). */
+void erg_plan_print_counts(FILE *out, const struct erg_layout_answer *answer);
+
+/*
+ * The seconds and joules of an iteration with everything at the highest clock, and the bytes of the
+ * GPU that needs most, item by item; beside those of another layout unless `other` is NULL
+ * (plan_items.c).
+ */
+void erg_plan_print_items(FILE *out, const struct erg_layout_answer *answer,
+                          const struct erg_layout_candidate *one,
+                          const struct erg_layout_candidate *other);
+
+#endif

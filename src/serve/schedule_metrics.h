@@ -1,0 +1,18 @@
+/* Metrics of a controller for Prometheus and others to scrape. */
+#ifndef ERG_SERVE_SCHEDULE_METRICS_H
+#define ERG_SERVE_SCHEDULE_METRICS_H
+
+#include "base/text.h"
+
+#include <jansson.h>
+
+/*
+ * The families of OpenMetrics that follow from a status, without the text's end. What the status
+ * does not say is left out; NULL: there is none yet.
+ */
+void erg_schedule_metrics(struct erg_text *out, const json_t *status);
+
+/* Seconds since the last snapshot of the resource manager; NAN: there was none. */
+void erg_schedule_metrics_age(struct erg_text *out, double age_s);
+
+#endif

@@ -1,0 +1,20 @@
+/* Texts to the token files that training reads (train/data/corpus.h). */
+#ifndef ERG_TRAIN_DATA_TOKENIZE_H
+#define ERG_TRAIN_DATA_TOKENIZE_H
+
+#include "train/data/corpus.h"
+
+struct erg_tokenize_wish {
+    const char *model;        /* a folder with a tokenizer.json, such a file, or "bytes" */
+    const char *const *files; /* texts, or JSON lines */
+    size_t file_count;
+    const char *output; /* PREFIX of the .bin and the .idx */
+    const char *key;    /* of a document's text in JSON lines; NULL: a file is a text */
+    const char *end;    /* id or text of the token behind a document; NULL: the model's */
+};
+
+/* Of the corpus only what it counted is left. */
+int erg_tokenize(struct erg_corpus *corpus, struct erg_token_totals *totals,
+                 const struct erg_tokenize_wish *wish, struct erg_error *err);
+
+#endif
