@@ -81,7 +81,7 @@ stage_asan() {
 
 stage_tsan() {
     make PRESET=tsan all &&
-        ctest --preset tsan --parallel "$cores" \
+        ctest --preset tsan --parallel $((2 * cores)) \
             -R 'thread|sampler|recording|daemon|serve|schedule_page|zeusd|hook|backend|train_layouts'
 }
 

@@ -336,7 +336,7 @@ static void all_peaks(double *peaks, const struct erg_memory_request *request, l
     tried.layout = &layout;
     for (int i = 0; i <= TRIED; i++) {
         layout.offload = (double)i / TRIED;
-        peaks[i] = erg_memory_stage_peak(&tried, &sizes, stage);
+        peaks[i] = erg_memory_stage_peak(&tried, &sizes, stage, INFINITY);
     }
 }
 

@@ -32,7 +32,8 @@ static long *chunk_of(const struct layer_moves *at, long stage, bool most)
 
 static double left_of(const struct layer_moves *at, long stage)
 {
-    return at->rooms[stage].gpu_bytes - erg_memory_stage_peak(&at->request, &at->sizes, stage);
+    return at->rooms[stage].gpu_bytes -
+           erg_memory_stage_peak(&at->request, &at->sizes, stage, INFINITY);
 }
 
 /* The free memory with one more layer. */

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Ranks of a stage that are tried in the framework. */
@@ -28,10 +29,11 @@ static size_t worst_ranks(const struct erg_memory_request *request,
     return found;
 }
 
-/* The worst rank; its course too, unless `course` is NULL. */
+/* The worst rank, or the first one that needs more than `enough`; its course too, unless `course`
+ * is NULL. */
 static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_course *worst_course,
                            const struct erg_memory_request *request,
-                           const struct erg_memory_sizes *sizes, long stage)
+                           const struct erg_memory_sizes *sizes, long stage, double enough)
 {
     if (request->accounting == ERG_MEMORY_STATIC) {
         erg_memory_static_closed(worst, request, sizes, stage);
@@ -46,7 +48,7 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         count = worst_ranks(request, sizes, stage, ranks);
     *worst = (struct erg_memory_stage){0};
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && worst->peak_bytes <= enough; i++) {
         struct erg_memory_stage found;
         struct erg_memory_course course = {0};
         erg_memory_simulate_rank(&found, worst_course ? &course : NULL, request, sizes, stage,
@@ -64,10 +66,10 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
 }
 
 double erg_memory_stage_peak(const struct erg_memory_request *request,
-                             const struct erg_memory_sizes *sizes, long stage)
+                             const struct erg_memory_sizes *sizes, long stage, double enough)
 {
     struct erg_memory_stage worst;
-    worst_of_stage(&worst, NULL, request, sizes, stage);
+    worst_of_stage(&worst, NULL, request, sizes, stage, enough);
     return worst.peak_bytes;
 }
 
@@ -82,7 +84,7 @@ static int simulate_stage(void *context, size_t index, struct erg_error *err)
     (void)err;
     const struct simulation_work *work = context;
     worst_of_stage(&work->result->stages[index], &work->result->courses[index], work->request,
-                   work->sizes, (long)index);
+                   work->sizes, (long)index, INFINITY);
     return 0;
 }
 

@@ -62,9 +62,10 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                               long microbatches);
 long erg_memory_microbatches(const struct erg_layout *layout);
 
-/* Peak of the worst rank of a stage. */
+/* Peak of the worst rank of a stage, or of the first one that is found to need more than `enough`.
+ */
 double erg_memory_stage_peak(const struct erg_memory_request *request,
-                             const struct erg_memory_sizes *sizes, long stage);
+                             const struct erg_memory_sizes *sizes, long stage, double enough);
 
 /* Frees the part of one tensor that a group keeps. */
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);

@@ -24,8 +24,9 @@ struct ratio_search {
     } * found;                       /* [stages] */
 };
 
-static double stage_peak(const struct ratio_search *work, long stage, enum erg_recompute recompute,
-                         double offload)
+/* The peak, or, where that is more than `enough`, something between the two. */
+static double stage_peak_to(const struct ratio_search *work, long stage,
+                            enum erg_recompute recompute, double offload, double enough)
 {
     struct erg_layout layout = *work->request->layout;
     struct erg_memory_request request = *work->request;
@@ -34,28 +35,47 @@ static double stage_peak(const struct ratio_search *work, long stage, enum erg_r
     layout.stage_recompute = NULL;
     layout.stage_offload = NULL;
     request.layout = &layout;
-    return erg_memory_stage_peak(&request, work->sizes, stage);
+    return erg_memory_stage_peak(&request, work->sizes, stage, enough);
+}
+
+static double stage_peak(const struct ratio_search *work, long stage, enum erg_recompute recompute,
+                         double offload)
+{
+    return stage_peak_to(work, stage, recompute, offload, INFINITY);
 }
 
 /* Between two ratios, in steps finer than rows. */
 static const double RESOLUTION = 1e-5;
 
-/* Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
+/*
+ * Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
  * More offloading may need more, where receive buffers of few groups in flight are larger than the
- * offloaded bytes. */
+ * offloaded bytes. The first ratio that fits is enough. The section is golden: each step needs one
+ * new peak.
+ */
 static struct least least_from(const struct ratio_search *work, long stage,
                                enum erg_recompute recompute, double from)
 {
+    const double golden = 0.6180339887498949, budget = work->budgets[stage];
     double low = from, high = 1;
-    while (high - low > RESOLUTION) {
-        double third = (high - low) / 3;
-        if (stage_peak(work, stage, recompute, low + third) <=
-            stage_peak(work, stage, recompute, high - third))
-            high -= third;
-        else
-            low += third;
+    struct least left = {.offload = high - golden * (high - low)};
+    struct least right = {.offload = low + golden * (high - low)};
+    left.bytes = stage_peak(work, stage, recompute, left.offload);
+    right.bytes = stage_peak(work, stage, recompute, right.offload);
+    while (high - low > RESOLUTION && left.bytes > budget && right.bytes > budget) {
+        if (left.bytes <= right.bytes) {
+            high = right.offload;
+            right = left;
+            left.offload = high - golden * (high - low);
+            left.bytes = stage_peak(work, stage, recompute, left.offload);
+        } else {
+            low = left.offload;
+            left = right;
+            right.offload = low + golden * (high - low);
+            right.bytes = stage_peak(work, stage, recompute, right.offload);
+        }
     }
-    return (struct least){low, stage_peak(work, stage, recompute, low)};
+    return left.bytes <= right.bytes ? left : right;
 }
 
 /*
@@ -130,13 +150,20 @@ static double smallest_ratio(const struct ratio_search *work, long stage,
     if (least->bytes <= work->budgets[stage] || work->request->layout->pipeline < 3)
         return least->bytes <= work->budgets[stage] ? from : 2;
     struct least ignored;
-    for (double ratio = fmin(1, arena_ratio(&arena, stage, recompute, from, &ignored));
-         ratio < 1.002; ratio += 0.002) {
+    const double first = fmin(1, arena_ratio(&arena, stage, recompute, from, &ignored));
+    const double budget = work->budgets[stage];
+    const struct least without = *least;
+    for (double ratio = first; ratio < 1.002; ratio += 0.002) {
+        *least = (struct least){.offload = fmin(ratio, 1)};
+        least->bytes = stage_peak_to(work, stage, recompute, least->offload, budget);
+        if (least->bytes <= budget)
+            return least->offload;
+    }
+    *least = without; /* nothing fits: exactly, then */
+    for (double ratio = first; ratio < 1.002; ratio += 0.002) {
         struct least tried = {fmin(ratio, 1), stage_peak(work, stage, recompute, fmin(ratio, 1))};
         if (tried.bytes < least->bytes)
             *least = tried;
-        if (tried.bytes <= work->budgets[stage])
-            return tried.offload;
     }
     return 2;
 }
@@ -252,6 +279,40 @@ static double ratio_of_all(const struct ratio_search *work)
         ratio = next;
     }
     return ratio;
+}
+
+/* With the recomputation that was asked for; a stage that never fits ends the search. */
+static int ratio_of_stage(void *context, size_t index, struct erg_error *err)
+{
+    const struct ratio_search *work = context;
+    const long stage = (long)index;
+    struct found *found = &work->found[stage];
+    found->offload = smallest_ratio(work, stage, erg_layout_recompute(work->request->layout, stage),
+                                    0, &found->least);
+    return found->offload <= 1
+               ? 0
+               : erg_fail(err, ERG_INFEASIBLE, "stage %ld fits with no ratio of offloading", stage);
+}
+
+int erg_memory_least_ratio(double *ratio, const struct erg_memory_request *request,
+                           const double *budgets, struct erg_error *err)
+{
+    const size_t count = (size_t)request->layout->pipeline;
+    struct erg_memory_sizes sizes;
+    struct erg_error inner = {0};
+    erg_memory_sizes_of(&sizes, request->model, request->layout);
+    struct ratio_search work = {request, &sizes, erg_xcalloc(count, sizeof *work.budgets),
+                                erg_xcalloc(count, sizeof *work.found)};
+    memcpy(work.budgets, budgets, count * sizeof *budgets);
+    int status = erg_parallel_for(count, 0, ratio_of_stage, &work, &inner);
+    *ratio = status == 0 ? ratio_of_all(&work) : NAN;
+    if (status != 0 && inner.status == ERG_INFEASIBLE)
+        status = 0;
+    if (status != 0)
+        *err = inner;
+    free(work.budgets);
+    free(work.found);
+    return status;
 }
 
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,

@@ -90,24 +90,17 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
 {
     enum { STEPS = 1000 };
     struct erg_memory_request request = *search->request;
-    struct erg_memory_solution solution;
-    struct erg_error inner = {0};
     struct erg_layout tried = *layout;
     bool fits;
     request.layout = &tried;
     double *budgets = erg_xcalloc((size_t)layout->pipeline, sizeof *budgets);
     for (long s = 0; s < layout->pipeline; s++)
         budgets[s] = room_of(search, s)->gpu_bytes;
-    int status = erg_memory_solve(&solution, &request, budgets, 0, &inner);
+    double least;
+    const int status = erg_memory_least_ratio(&least, &request, budgets, err);
     free(budgets);
-    const double least = status ? NAN : solution.offload;
-    erg_memory_solution_release(&solution);
-    if (isnan(least) && (!status || inner.status == ERG_INFEASIBLE))
-        return 0;
-    if (status) {
-        *err = inner;
-        return -1;
-    }
+    if (status != 0 || isnan(least))
+        return status;
     /* The ratio that was found is near the least one and may lie on the other side of a
      * thousandth. */
     long low = (long)floor(STEPS * least) - 1;

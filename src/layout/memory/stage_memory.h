@@ -340,4 +340,9 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
                      const double *budgets, double slack, struct erg_error *err);
 void erg_memory_solution_release(struct erg_memory_solution *solution);
 
+/* That solution's `offload` alone: the smallest ratio with which all stages fit with the layout's
+ * recomputation, NAN: none. Fails only when interrupted. */
+int erg_memory_least_ratio(double *ratio, const struct erg_memory_request *request,
+                           const double *budgets, struct erg_error *err);
+
 #endif
