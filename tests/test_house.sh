@@ -47,6 +47,19 @@ xargs nm -g --defined-only <"$objects" |
     awk 'NF == 3 && $3 !~ /^(erg_|_Z|__)/ { print $3 }' |
     check symbols "an external symbol without the prefix erg_"
 
+# Tests and fuzzers run with the assertions of src/: -DNDEBUG leaves none in the objects.
+xargs nm <"$objects" | grep -q ' U __assert' || {
+    echo "the library is built with NDEBUG: its assertions are off"
+    touch "$work/failed"
+}
+
+# 2 assertions of our own invariants per 1,000 lines of C, or more.
+cat $(echo "$sources" | grep '\.c$') |
+    awk '/^[ }]*assert\(|[ ;({]assert\(/ { asserts++ } END { exit !(asserts * 1000 < NR * 2); }' && {
+    echo "src/ has fewer than 2 assertions per 1,000 lines of C"
+    touch "$work/failed"
+}
+
 awk -f "$here/reached.awk" $sources include/ergon/*.h | check unreached \
     "a function that neither a command nor a public header reaches"
 
