@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks that hold for the whole of src/: names that are there once, files that say what they are for,
-# the prefix of external symbols, and that every function is reached from a command or a public
+# the prefix of external symbols, assertions, and that every function is reached from a command or a public
 # header. Usage: test_house.sh SOURCE_DIR OBJECT_LIST
 #
 # test_house.txt has the violations of the day on which a check was written: KIND WHAT. It is to be
@@ -46,6 +46,19 @@ done | check openings "does not open with a comment that says what it is for"
 xargs nm -g --defined-only <"$objects" |
     awk 'NF == 3 && $3 !~ /^(erg_|_Z|__)/ { print $3 }' |
     check symbols "an external symbol without the prefix erg_"
+
+# Tests and fuzzers run with the assertions of src/: -DNDEBUG leaves none in the objects.
+xargs nm <"$objects" | grep ' U __assert' >"$work/asserts" || {
+    echo "the library is built with NDEBUG: its assertions are off"
+    touch "$work/failed"
+}
+
+# 2 assertions of our own invariants per 1,000 lines of C, or more.
+echo "$sources" | grep '\.c$' | xargs cat |
+    awk '/^[ }]*assert\(|[ ;({]assert\(/ { asserts++ } END { exit !(asserts * 1000 < NR * 2); }' && {
+    echo "src/ has fewer than 2 assertions per 1,000 lines of C"
+    touch "$work/failed"
+}
 
 awk -f "$here/reached.awk" $sources include/ergon/*.h | check unreached \
     "a function that neither a command nor a public header reaches"

@@ -14,6 +14,7 @@
 #include "job/job.h"
 #include "layout/time/time.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -149,6 +150,7 @@ static int train(const struct measured_run *at, const char *job, const char *rec
         for (size_t i = 0; i < sizeof several / sizeof *several; i++)
             words[count++] = several[i];
     }
+    assert(count + 8 <= sizeof words / sizeof *words); /* with those below */
     const char *const trained[] = {
         program, "train", file, "--output", run, "--device", point->measuring->device, NULL};
     for (size_t i = 0; i < sizeof trained / sizeof *trained; i++)
@@ -378,11 +380,13 @@ static void fill_metrics(const struct measured_run *at, const struct measured_wi
     const struct erg_study_point *point = at->point;
     struct erg_result_metrics *m = &result->metrics;
     const double count = (double)(windows->count - first), gpus = (double)result->gpu_count;
+    assert(first < windows->count && result->gpu_count > 0);
     const double tokens = (double)point->batch * (double)point->layout.sequence;
     double shortest = INFINITY, longest = 0;
     m->time_s = m->energy_j = m->bubble = m->exposed_share = m->clock_mhz = 0;
     for (size_t i = first; i < windows->count; i++) {
         const struct measured_window *window = &windows->items[i];
+        assert(window->steps > 0);
         m->time_s += window->step_s / count;
         m->energy_j += window->energy_j / (double)window->steps / count;
         m->bubble += window->bubble_s / window->step_s / count;
@@ -501,6 +505,7 @@ static int measure(struct measured_run *at, struct erg_study_result *result, str
     at->warm = round_up(fmin((double)measuring->settle_most_iterations,
                              fmax(LEAST_WARM_STEPS, measuring->settle_s / step_s)));
     at->warm = (at->warm + at->window - 1) / at->window * at->window;
+    assert(at->window > 0 && at->warm % at->window == 0);
     const long steps = at->warm + measuring->repeats * at->window;
     char *recording =
         erg_arena_printf(at->arena, "%s/points/%s.rec", at->measuring->folder, at->point->id);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -79,6 +80,7 @@ static int linearise(const struct problem *problem, const double *x, const doubl
                 sum += jacobian[k * n + i] * jacobian[l * n + i];
             a[k * p + l] = sum;
         }
+        assert(problem->sd[k] > 0);
         double weight = 1.0 / (problem->sd[k] * problem->sd[k]), sum = 0.0;
         for (size_t i = 0; i < n; i++)
             sum += jacobian[k * n + i] * residuals[i];

@@ -3,6 +3,7 @@
 
 #include "base/call.h"
 
+#include <assert.h>
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -98,6 +99,7 @@ void *erg_arena_alloc(struct erg_arena *arena, size_t bytes)
         block->next = arena->head;
         arena->head = block;
     }
+    assert(block->used + padded <= block->capacity);
     void *memory = block->bytes + block->used;
     block->used += padded;
     return memset(memory, 0, padded);

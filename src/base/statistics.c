@@ -1,6 +1,7 @@
 /* Statistics: the median, spreads, and the confidence interval of a mean (Student's t). */
 #include "base/statistics.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static double student_within(double t, size_t degrees)
 double erg_student_critical(size_t degrees, double confidence)
 {
     double low = 0, high = 1;
+    assert(degrees > 0 && confidence > 0 && confidence < 1);
     while (student_within(high, degrees) < confidence)
         high *= 2;
     for (int i = 0; i < 100 && low < high; i++) {

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <locale.h>
@@ -17,6 +18,7 @@
 void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count)
 {
     ERG_RESERVE(text, data, count + 1);
+    assert(text->capacity > text->count + count);
     memcpy(text->data + text->count, bytes, count);
     text->count += count;
     text->data[text->count] = '\0';
@@ -137,6 +139,7 @@ void erg_utf8_repair(char *text, size_t capacity)
         while (length && ((unsigned char)sound.data[length] & 0xC0) == 0x80)
             length--;
     }
+    assert(length < capacity);
     memcpy(text, sound.data, length);
     text[length] = '\0';
     erg_text_release(&sound);

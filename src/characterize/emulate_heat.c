@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "device/emulated/power.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ double erg_emulation_phase_w(const struct emulation *emulation, const struct emu
 {
     if (phase->pass < 0)
         return gpu->kind_w[phase->kind];
+    assert(phase->pass < emulation->passes);
     const struct emulated_pass *pass = &gpu->passes[phase->pass];
     const double messages_j = emulation->layout.pipeline > 1 ? gpu->costs.message_j : 0;
     return (pass->energy_j + messages_j) / (pass->own_s + pass->spin_s);
@@ -117,6 +119,7 @@ void erg_emulation_run_power(struct emulation *emulation)
             memory_j += phase->pass < 0 ? 0 : gpu->passes[phase->pass].memory_j;
             before_s = phase->end_s;
         }
+        assert(emulation->time_s > 0 && sum_j >= 0);
         gpu->power_w = sum_j / emulation->time_s;
         gpu->hbm_w = memory_j / emulation->time_s;
     }
@@ -139,6 +142,7 @@ double erg_emulation_ripple(const struct emulation *emulation, const struct emul
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     double k_per_w, time_s, at_k = 0, busy_ks = 0, busy_s = 0;
+    assert(emulation->time_s > 0);
     die_of(emulation, gpu, &k_per_w, &time_s);
     /* The first way gives what an iteration makes of no ripple at its begin; the second begins with
      * what it ends with. */
@@ -170,6 +174,7 @@ static double limit_clock(const struct emulation *emulation, const struct emulat
 {
     const struct erg_heat_limit *limit = &emulation->chassis.limit;
     const unsigned gpus = emulation->chassis.gpus;
+    assert(gpu->local >= 0 && (unsigned)gpu->local < gpus);
     const double own = emulation->k_per_w[(unsigned)gpu->local * gpus + (unsigned)gpu->local];
     const struct emulated_load context = {emulation, gpu};
     const struct erg_thermal_load load = {
@@ -205,6 +210,7 @@ static void move_limit(struct emulated_rank *gpu, double heat_mhz, double dampin
 /* The GPUs of a node that belong to the point. */
 static void take_powers(const struct emulation *emulation, long node, double *power_w)
 {
+    assert(emulation->node_gpus <= ERG_CHASSIS_GPUS);
     for (long i = 0; i < emulation->node_gpus; i++)
         power_w[i] = emulation->gpu.idle_power_w;
     for (long rank = 0; rank < emulation->gpus; rank++)
@@ -240,6 +246,7 @@ static void warm_iteration(struct emulation *emulation, struct erg_thermal_state
     erg_emulation_run_passes(emulation);
     erg_emulation_run_schedule(emulation);
     erg_emulation_run_power(emulation);
+    assert(emulation->time_s > 0); /* else the warm-up would never end */
     for (long node = 0; node < emulation->nodes; node++) {
         take_powers(emulation, node, power_w);
         erg_thermal_step(&states[node], power_w, emulation->time_s);

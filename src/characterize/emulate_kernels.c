@@ -3,6 +3,7 @@
 
 #include "trace/kernel_record.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -143,6 +144,7 @@ void erg_emulation_split(struct erg_emulated_split *split, const struct emulatio
     const double known_s = product_s + memory_s + comm_s;
     const double fit = known_s > cost->time_s ? cost->time_s / known_s : 1;
     const double norms = bytes > 0 ? mix->norm_bytes / bytes : 0;
+    assert(cost->time_s >= 0 && cost->clock_mhz > 0);
     *split = (struct erg_emulated_split){
         .product_s = fit * product_s,
         .memory_s = fit * memory_s * (1 - norms),
@@ -180,6 +182,7 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
         comm_j = fmin(wires_j, named_j - memory_j);
         named_j -= memory_j + comm_j;
     }
+    assert(cost->time_s > 0);
     const double power_w = (cost->total_j - named_j - memory_j - comm_j) / cost->time_s;
     category[ERG_CATEGORY_MATMUL].summed_s += times * product_s;
     category[ERG_CATEGORY_MATMUL].exposed_s += times * product_s;

@@ -9,6 +9,7 @@
 #include "thermal/virtual_sensor.h"
 #include "trace/kernel_record.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,7 @@ static void list_series(struct gpu_series *series, const struct emulation *emula
     *series = (struct gpu_series){0};
     erg_emulation_ripple(emulation, gpu, ripple_k);
     for (int iteration = 0; iteration < 3; iteration++) {
+        assert(lane->count > 0);
         double before_s = 0, before_k = ripple_k[lane->count - 1];
         for (size_t i = 0; i < lane->count; i++) {
             const struct emulated_phase *phase = &lane->items[i];
@@ -107,6 +109,7 @@ static struct erg_result_series extremes(struct weighted_list *list)
         series.mean += list->items[i].value * list->items[i].weight;
         sum += list->items[i].weight;
     }
+    assert(list->count > 0 && sum > 0);
     series.mean /= sum;
     series.least = list->items[0].value;
     series.peak = list->items[list->count - 1].value;
@@ -197,6 +200,7 @@ static void fill_shares(struct erg_result_gpu *into, const struct emulation *emu
     }
     const double waiting_mhz = erg_emulation_waiting_mhz(gpu);
     into->busy_share = busy_s / emulation->time_s;
+    assert(busy_s > 0); /* each GPU has a pass */
     into->busy_clock_mhz = clock_mhz_s / busy_s;
     into->clock_mhz = (clock_mhz_s + rest_s * waiting_mhz) / emulation->time_s;
     into->cap_share = cap_s / busy_s;
@@ -236,6 +240,7 @@ static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulat
     const struct emulated_rank *gpu = &emulation->gpu_at[rank];
     const double host = host_bytes(emulation, gpu);
     erg_result_gpu_init(into);
+    assert(gpu->stage < emulation->layout.pipeline && gpu->data < emulation->layout.data);
     into->rank = rank;
     into->node = gpu->node;
     into->local = gpu->local;
@@ -309,6 +314,7 @@ static void fold_gpus(struct erg_study_result *result)
     metrics->memory_temperature_c.mean = memory_c;
     metrics->memory_temperature_c.peak = memory_peak_c;
     metrics->clock_mhz = clock;
+    assert(busy > 0 && busy < 1 + 1e-9);
     metrics->busy_clock_mhz = busy_clock / busy;
     metrics->cap_share = cap / busy;
     metrics->thermal_share = heat / busy;
@@ -332,6 +338,7 @@ static void fill_rates(const struct emulation *emulation, struct erg_study_resul
     const struct erg_layout *layout = &emulation->layout;
     const double samples = (double)erg_layout_batch(layout);
     const double tokens = samples * (double)layout->sequence;
+    assert(result->gpu_count == (size_t)emulation->gpus);
     const double peak = emulation->gpu.stated_flops > 0 ? emulation->gpu.stated_flops
                                                         : erg_gpu_peak_flops(&emulation->gpu);
     double energy_j = 0;
@@ -478,6 +485,7 @@ static void fill_course(const struct emulation *emulation, struct erg_study_resu
 
 static void add_flag(struct erg_study_result *result, const char *flag)
 {
+    assert(result->flag_count < 4); /* as many as are allocated */
     result->flags[result->flag_count++] = flag;
 }
 

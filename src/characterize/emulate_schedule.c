@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,13 @@
 static struct emulated_hop *hop_at(const struct emulation *emulation, long data, bool back,
                                    long stage)
 {
+    assert(data < emulation->layout.data && stage < emulation->layout.pipeline);
     return &emulation->hops[(data * 2 + back) * emulation->layout.pipeline + stage];
 }
 
 static long node_of(const struct emulation *emulation, long rank)
 {
+    assert(rank >= 0 && rank < emulation->gpus);
     return emulation->places[rank] / emulation->node_gpus;
 }
 
@@ -151,6 +154,7 @@ static double start_of(const struct emulation *emulation, const double *hops_s, 
 {
     const struct erg_schedule *schedule = &emulation->schedule;
     const long stages = emulation->layout.pipeline;
+    assert(i < schedule->count);
     const uint32_t before = schedule->before[i][0], input = schedule->before[i][1];
     const double free_s = before == ERG_NONE ? 0 : end_s[before];
     *message_s = 0;
@@ -268,6 +272,7 @@ static void exposed_gradients(const struct emulation *emulation, long stage, dou
 
 static struct emulated_phase *add_phase(struct emulated_lane *lane, double end_s)
 {
+    assert(lane->count == 0 || end_s >= lane->items[lane->count - 1].end_s);
     ERG_PUSH(lane, items, (struct emulated_phase){.end_s = end_s, .pass = -1});
     return &lane->items[lane->count - 1];
 }

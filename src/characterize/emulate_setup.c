@@ -7,6 +7,7 @@
 #include "model/lora.h"
 #include "thermal/slots.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,7 @@ static void place_cold_first(struct emulation *emulation)
     list_slots(emulation, slots);
     for (long stage = 0; stage < emulation->layout.pipeline; stage++) {
         const long row = stage / emulation->nodes, i = stage % emulation->nodes;
+        assert((row + 1) * ranks <= emulation->node_gpus);
         const long node = row % 2 ? emulation->nodes - 1 - i : i;
         for (long k = 0; k < ranks; k++)
             emulation->places[stage * ranks + k] =
@@ -193,6 +195,7 @@ static int place_by_search(struct emulation *emulation, struct erg_error *err)
             return -1;
         for (long slot = 0; slot < emulation->node_gpus; slot++) {
             const int group = found.best.group[slot];
+            assert(group >= 0 && group < groups && taken[group] < size);
             emulation->places[(node * groups + group) * size + taken[group]++] =
                 node * emulation->node_gpus + slot;
         }
@@ -232,6 +235,7 @@ static void fill_gpus(struct emulation *emulation)
         gpu->stage = rank / emulation->ranks;
         gpu->node = emulation->places[rank] / emulation->node_gpus;
         gpu->local = emulation->places[rank] % emulation->node_gpus;
+        assert(gpu->node < emulation->nodes && gpu->stage < emulation->layout.pipeline);
         gpu->request_mhz = point->clock_mhz > 0 ? fmin(point->clock_mhz, highest) : highest;
         gpu->heat_mhz = INFINITY;
         gpu->cap_w = emulation->gpu.power_cap_w;
@@ -356,11 +360,13 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     if (check_machine(emulation, err) != 0)
         return -1;
     emulation->sets = layout->data / emulation->coupled;
+    assert(emulation->sets > 0 && emulation->sets * emulation->coupled == layout->data);
     if (!fits(emulation, result))
         return 0;
     const struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
                                           .microbatches = (size_t)layout->microbatches,
                                           .chunks = (size_t)layout->virtual_stages};
+    assert(emulation->ranks * layout->pipeline == emulation->gpus);
     if (erg_schedule_init(&emulation->schedule, &pipeline, err) != 0)
         return -1;
     allocate(emulation);

@@ -6,6 +6,7 @@
 #include "io/file.h"
 #include "trace/trace_write.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -58,6 +59,7 @@ static size_t add_exchange(struct erg_emulated_trace *trace, enum erg_kernel_cat
     const size_t index = add(trace, category, names[category][0], STREAM_GROUP, start_s, end_s);
     if (index == SIZE_MAX)
         return index;
+    assert(names[category][0]); /* of an exchange */
     struct erg_kernel_record *record = &trace->records[index];
     record->wait_ns = ns(wait_s);
     record->bytes = (uint64_t)bytes;

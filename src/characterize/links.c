@@ -5,6 +5,7 @@
 #include "layout/time/time.h"
 #include "model/lora.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 const char *erg_link_kind_name(enum erg_link_kind kind)
@@ -38,6 +39,7 @@ struct erg_link_bytes erg_links_sum(const struct erg_link_bytes bytes[ERG_LINK_K
 static void transfer(struct erg_links *links, const struct erg_links_request *request,
                      enum erg_link_kind kind, long from, long to, double bytes)
 {
+    assert(from >= 0 && from < links->gpus && to >= 0 && to < links->gpus);
     const long from_place = request->places ? request->places[from] : from;
     const long to_place = request->places ? request->places[to] : to;
     struct erg_link_bytes *sent = &links->gpu[from].sent[kind];

@@ -16,6 +16,7 @@ uint64_t erg_gpus_lowest(uint64_t gpus, int count)
 {
     uint64_t chosen = 0;
     for (int i = 0; i < count; i++) {
+        assert(gpus); /* as many as are asked for are there */
         uint64_t lowest = gpus & -gpus;
         chosen |= lowest;
         gpus ^= lowest;
@@ -70,6 +71,7 @@ static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
     occupancy->idle_nodes[index] +=
         (after == type->gpus_per_node) - (before == type->gpus_per_node);
     occupancy->free[node] = gpus;
+    assert(occupancy->free_gpus[index] >= 0 && occupancy->idle_nodes[index] >= 0);
     count_node(occupancy, node, 1);
 }
 
@@ -98,6 +100,7 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
             occupancy->type_of[node] = (int)t;
             occupancy->first_owner[node] = owners;
             owners += type->gpus_per_node;
+            assert(owners <= fleet->gpus);
             set_free(occupancy, node, all_gpus(type));
         }
     }
@@ -195,6 +198,7 @@ bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_
         for (int level = gpus; level <= capacity; level++)
             choose(occupancy, shape, level, level, placement);
     choose(occupancy, shape, capacity + 1, capacity + 1, placement); /* those that are off */
+    assert(placement->count == shape->nodes);
     return true;
 }
 

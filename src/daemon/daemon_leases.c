@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "daemon/daemon_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 enum { TRIES = 100, GPU_LOST = 15 };
@@ -37,8 +38,10 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
                  struct erg_daemon_target *target)
 {
     struct erg_daemon_gpu *item = &daemon->items[gpu];
+    assert(gpu < daemon->count && knob >= 1 && knob < ERG_KNOBS);
     struct erg_daemon_lease *lease = &item->leases[knob];
     int64_t now_ns = target->received_ns;
+    assert(target->low <= target->high);
     erg_daemon_leases_outcomes(daemon);
     if (lease->id != target->lease || lease->state != ERG_LEASE_HELD)
         return; /* the GPU was lost meanwhile, and its holder was notified */
@@ -191,6 +194,7 @@ static void finish(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob, co
     struct erg_daemon_lease *lease = &item->leases[knob];
     if (lease->told || lease->left_behind)
         audit_end(daemon, gpu, knob, reset);
+    assert(lease->state == ERG_LEASE_ENDS || lease->state == ERG_LEASE_HELD);
     lease->state = ERG_LEASE_FREE;
     erg_daemon_files_write_leases(daemon);
     struct erg_daemon_asker waiter = lease->waiter;

@@ -227,6 +227,7 @@ struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
                                           const struct erg_stage_ends *ends)
 {
     const size_t count = (size_t)stage->chunks[pass->chunk].count, above = count - 1 - index;
+    assert(index < count);
     struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
     return (struct erg_stage_place){
         .layer = &layers[index],

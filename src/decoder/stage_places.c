@@ -177,6 +177,7 @@ static void give_slot(struct erg_stage *stage, size_t *slot)
 void erg_stage_take_moved(struct erg_stage *stage, size_t index, size_t layer)
 {
     struct erg_stage_pass *pass = &stage->passes[index];
+    assert(pass->open && (long)layer < stage->chunks[pass->chunk].count);
     struct erg_stage_activations *act = pass->layers[layer];
     if (!layers_move(stage))
         return;
@@ -216,6 +217,7 @@ size_t erg_stage_pass(struct erg_stage *stage, size_t chunk)
         i++;
     assert(i < stage->options.room.inputs);
     struct erg_stage_pass *pass = &stage->passes[i];
+    assert(chunk < stage->options.weights.chunk_count);
     pass->open = true;
     pass->chunk = chunk;
     pass->slot = ERG_STAGE_NO_SLOT;

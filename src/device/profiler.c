@@ -4,6 +4,7 @@
 #include "base/interrupt.h"
 #include "device/edges.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -59,6 +60,7 @@ static void pause_for(const struct profile_run *at, double duration_s)
 
 static size_t runs_for(const struct profile_run *at, double duration_s)
 {
+    assert(at->run_s > 0);
     return (size_t)fmax(1, ceil(duration_s / at->run_s));
 }
 
@@ -123,6 +125,7 @@ struct series {
 
 static struct series series_of(const double *values, size_t count)
 {
+    assert(count > 1);
     double mean = 0, square = 0;
     for (size_t i = 0; i < count; i++)
         mean += values[i] / (double)count;
@@ -234,6 +237,7 @@ static int measure_window(struct profile_run *at, struct erg_measurement *result
     size_t tail = runs_for(at, tail_s);
     double start_s = now_s(at) + (double)warmup * at->run_s;
     double end_s = start_s + SUB_WINDOWS * (double)runs * at->run_s;
+    assert(runs > 0 && end_s > start_s);
     if (enqueue(at, warmup, err) != 0)
         return -1;
     for (int i = 0; i < SUB_WINDOWS; i++)

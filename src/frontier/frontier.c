@@ -117,6 +117,7 @@ static size_t sum_rows(struct erg_point *out, struct erg_point *scratch,
         }
         return columns->count;
     }
+    assert(low < high && high <= rows->count);
     size_t middle = low + (high - low) / 2, split = (middle - low) * columns->count;
     size_t left = sum_rows(scratch, out, rows, columns, low, middle, rows_are_a);
     size_t right = sum_rows(scratch + split, out + split, rows, columns, middle, high, rows_are_a);
@@ -136,6 +137,7 @@ void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
     struct erg_point *scratch = erg_xcalloc(most, sizeof *scratch);
     out->count = sum_rows(out->points, scratch, rows, columns, 0, rows->count, rows_are_a);
     free(scratch);
+    assert(out->count > 0 && out->count <= most);
     /* Rounding can make two sums equal that were strictly ordered; one more pass settles it. */
     erg_frontier_filter(out);
 }
@@ -180,6 +182,7 @@ ptrdiff_t erg_frontier_pick_deadline(const struct erg_frontier *frontier, double
         else
             high = middle;
     }
+    assert(low <= frontier->count);
     return (ptrdiff_t)low - 1;
 }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +91,7 @@ int erg_quantities_finish(void *object, const struct erg_quantity *list,
         if (!erg_yaml_has(yaml, key))
             continue;
         double *number = (double *)(void *)((char *)object + list->offset);
+        assert(list->min <= list->max && list->factor > 0);
         if (erg_yaml_check_range(yaml, key, *number, list->min, list->max, err) != 0)
             return -1;
         *number *= list->factor;

@@ -196,6 +196,7 @@ static void count_passes(const struct erg_hook *hook, size_t chunk, size_t count
     for (uint32_t i = 0; i < count_all(hook); i++) {
         const int at = hook->plan ? (int)hook->instructions[i].chunk : profile->order[i].chunk;
         const int kind = hook->plan ? (int)hook->instructions[i].direction : profile->order[i].kind;
+        assert(kind == ERG_FORWARD || kind == ERG_BACKWARD);
         counts[kind] += (at < 0 ? 0 : (size_t)at) == chunk;
     }
 }

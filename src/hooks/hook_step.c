@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -245,6 +246,7 @@ static void take_planned(struct erg_hook *hook, const struct erg_pass_came *came
 {
     hook->names_microbatches &= came->microbatch >= 0;
     hook->names_chunks &= came->chunk >= 0;
+    assert(hook->position < hook->plan->schedule.per_stage);
     if (hook->points)
         hook->in_class = hook->points[hook->running].classes[hook->position];
     hook->position++;
@@ -364,6 +366,7 @@ static void tell_end(struct erg_hook *hook, int64_t now_ns, void *stream)
         erg_hook_mark_end(hook, &where, stream);
         return;
     }
+    assert(hook->in_class < hook->class_count && now_ns >= hook->pass_ns);
     erg_hook_take_time(&hook->classes[hook->in_class], 1e-9 * (double)(now_ns - hook->pass_ns),
                        &hook->busy_s, &hook->ratio);
     if (hook->energy && hook->in_step)

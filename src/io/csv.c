@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -80,6 +81,7 @@ static int cut_field(struct erg_csv *csv, struct csv_cursor *cursor, bool *last,
     *last = true;
     if (cursor->at < cursor->end) {
         char separator = *cursor->at++;
+        assert(cursor->at <= cursor->end && stop < cursor->at);
         if (separator == '\r' && cursor->at < cursor->end && *cursor->at == '\n')
             separator = *cursor->at++;
         if (separator == ',')
@@ -255,6 +257,7 @@ const char *erg_csv_header(const struct erg_csv *csv, size_t column)
 
 size_t erg_csv_line(const struct erg_csv *csv, size_t row)
 {
+    assert(row + 1 < csv->lines.count);
     return csv->lines.items[row + 1];
 }
 
@@ -286,6 +289,7 @@ int erg_csv_require(const struct erg_csv *csv, const char *name, size_t *column,
 
 const char *erg_csv_text(const struct erg_csv *csv, size_t row, size_t column)
 {
+    assert(row + 1 < csv->lines.count && column < csv->columns);
     return csv->fields.items[(row + 1) * csv->columns + column];
 }
 

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -99,6 +100,7 @@ static int refill(struct erg_json_stream *stream, struct erg_error *err)
     if (stream->ended)
         return 0;
     stream->before += stream->count;
+    assert(stream->at == stream->count);
     stream->at = stream->count = 0;
     int got = gzread(stream->file, stream->block, BLOCK);
     const char *reason = gzerror(stream->file, &number);
@@ -155,6 +157,7 @@ static int fail_here(struct erg_json_stream *stream, int byte, const char *expec
 static void keep(struct erg_json_stream *stream, const unsigned char *bytes, size_t count)
 {
     size_t room = ERG_JSON_STREAM_TEXT_BYTES - stream->length;
+    assert(stream->length <= ERG_JSON_STREAM_TEXT_BYTES);
     if (count > room)
         count = room;
     memcpy(stream->text + stream->length, bytes, count);
@@ -381,6 +384,7 @@ int erg_json_stream_next(struct erg_json_stream *stream, enum erg_json_token *to
                    stream->wanted == VALUE_OR_END;
     if (may_end && byte == (object ? '}' : ']')) {
         stream->at++;
+        assert(stream->depth > 0);
         stream->depth--;
         stream->wanted = stream->depth ? COMMA_OR_END : NOTHING;
         *token = object ? ERG_JSON_OBJECT_END : ERG_JSON_ARRAY_END;

@@ -47,6 +47,7 @@ static int64_t deadline_ticks(const struct collector *collector, double deadline
 static int64_t grid_point(const struct collector *collector)
 {
     size_t last = collector->request->points - 1;
+    assert(last > 0 && collector->point <= last);
     double part = (double)(last - collector->point) / (double)last;
     double range = (double)(collector->useful - collector->fastest);
     return collector->fastest + (int64_t)(range * part * sqrt(part));
@@ -190,6 +191,7 @@ static void store_planned(struct collector *collector)
         (struct erg_breakpoint){(double)from * tick_s, collector->cheapest_j};
     for (size_t i = 0; i < count; i++) {
         const struct piece *piece = &collector->pieces.items[i];
+        assert(piece->to < from); /* time falls from piece to piece */
         cost += (erg_cost)piece->slope * (from - piece->to);
         from = piece->to;
         iteration->planned[count - 1 - i] = (struct erg_breakpoint){
@@ -207,6 +209,7 @@ static int solve_with(struct collector *collector, const struct timecost_problem
     collector->fastest = erg_timecost_longest_path(problem, 1);
     collector->shortest_s = erg_option_tables_span_s(collector->tables, schedule, true, NULL);
     collector->cheapest_j = erg_option_tables_cheapest_j(collector->tables, schedule);
+    assert(collector->fastest > 0 && collector->fastest <= collector->slowest);
     if (list_deadlines(collector, err) != 0)
         return -1;
     collector->realiser = (struct realiser){.request = collector->request,

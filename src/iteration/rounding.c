@@ -43,6 +43,7 @@ static double total_j(const struct rounding *rounding, double time_s)
 static void reclaim(struct rounding *rounding, double deadline_s)
 {
     static const double shares[] = {1, 0.97, 0.94, 0.9, 0.8, 0.6, 0.3, 0};
+    assert(deadline_s > 0);
     deadline_s *= 1 - ROUNDING_MARGIN;
     for (size_t pass = 0; pass < sizeof shares / sizeof *shares; pass++) {
         find_latest(rounding, deadline_s);
@@ -253,6 +254,7 @@ void erg_rounding_options(const struct rounding *rounding, const uint16_t *choic
 {
     for (size_t p = 0; p < rounding->count; p++) {
         const struct rounding_place *place = &rounding->places[p];
+        assert(place->instruction < rounding->count);
         option[place->instruction] = place->options[choice[p]].index;
     }
 }

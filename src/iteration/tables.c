@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -46,6 +47,7 @@ static void filter_options(struct option_table *table, const struct erg_frontier
                          (int64_t)i);
     erg_frontier_filter(&costs);
     table->count = costs.count;
+    assert(costs.count > 0);
     table->options = erg_xcalloc(costs.count, sizeof *table->options);
     for (size_t i = 0; i < costs.count; i++)
         table->options[i] = (struct option){.time_s = costs.points[i].time_s,
@@ -124,6 +126,7 @@ static size_t hull_of(const struct option_table *table, const struct option **hu
             count--;
         while (count >= 2) {
             const struct option *a = hull[count - 2], *b = hull[count - 1];
+            assert(a->ticks < b->ticks && b->ticks < option->ticks);
             double ab = (a->cost_j - b->cost_j) / (b->ticks - a->ticks);
             double bc = (b->cost_j - option->cost_j) / (option->ticks - b->ticks);
             if (ab > bc)
@@ -169,6 +172,7 @@ static void quantise(struct option_table *table, double unit_j)
             table->durations[levels - 1] = hull[i]->ticks;
         }
     }
+    assert((size_t)levels <= count);
     table->slopes[levels] = TIMECOST_INFINITE;
     table->hull = (struct timecost_table){levels, table->durations, table->slopes};
     free(hull);

@@ -54,6 +54,7 @@ struct flow_sweep {
 static void wait_for(struct queue *queue, int32_t distance, int32_t event)
 {
     int b = 31 - __builtin_clz((uint32_t)(distance ^ queue->now));
+    assert(distance > queue->now);
     struct bucket *bucket = &queue->buckets[b];
     if (bucket->count == bucket->capacity) {
         bucket->capacity = erg_grow_capacity(bucket->capacity, bucket->count + 1);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <string.h>
 
 const char *const erg_recompute_names[ERG_RECOMPUTES + 1] = {
@@ -16,6 +17,7 @@ const char *const erg_recompute_names[ERG_RECOMPUTES + 1] = {
 
 const char *erg_recompute_name(enum erg_recompute recompute)
 {
+    assert((unsigned)recompute < ERG_RECOMPUTES);
     return erg_recompute_names[recompute];
 }
 
@@ -29,6 +31,7 @@ const char erg_layout_alternating[] = "alternate+1";
 bool erg_layout_alternate(long *layers, long all, long pipeline)
 {
     const long mean = all / pipeline;
+    assert(pipeline > 0);
     long left = all;
     for (long stage = 0; stage < pipeline; stage++) {
         layers[stage] = stage + 1 == pipeline ? left : mean + (stage % 2 ? -1 : 1);
@@ -151,6 +154,7 @@ int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg
                         "not a multiple of that",
                         layout->tensor, layout->context, layout->pipeline, pipeline, gpus);
     layout->data = gpus / pipeline;
+    assert(layout->data > 0 && layout->microbatch > 0);
     long step = layout->data * layout->microbatch;
     if (batch < 1 || batch % step != 0)
         return erg_fail(err, ERG_FAILED,

@@ -70,6 +70,7 @@ static bool is_over(ssize_t count)
 
 static size_t left_of(const struct erg_message *message)
 {
+    assert(message->moved <= sizeof message->head + (size_t)message->head.bytes);
     return sizeof message->head + (size_t)message->head.bytes - message->moved;
 }
 
@@ -92,6 +93,7 @@ static void take_off(struct erg_peer *peer, size_t count)
 {
     while (peer->out.first) {
         struct erg_message *message = peer->out.first;
+        assert(message->moved < sizeof message->head + (size_t)message->head.bytes);
         size_t left = left_of(message), gone = count < left ? count : left;
         message->moved += gone;
         count -= gone;
@@ -132,6 +134,7 @@ static void advance(struct erg_peers *peers, struct erg_peer *peer, size_t count
 {
     struct erg_message *message = peer->coming;
     message->moved += count;
+    assert(message->moved <= sizeof message->head || message->bytes);
     if (message->moved < sizeof message->head)
         return;
     if (!message->bytes)
@@ -318,6 +321,7 @@ bool erg_peers_has(struct erg_peers *peers, int rank, uint32_t channel)
 {
     bool found = false;
     pthread_mutex_lock(&peers->lock);
+    assert(rank >= 0 && rank < peers->world);
     for (const struct erg_message *m = peers->peers[rank].in.first; m && !found; m = m->next)
         found = m->head.channel == channel;
     pthread_mutex_unlock(&peers->lock);

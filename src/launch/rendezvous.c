@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static const int64_t patience_ns = 2000000000;
 static struct erg_rendezvous *new_rendezvous(const struct erg_launch_environment *env)
 {
     struct erg_rendezvous *r = erg_xcalloc(1, sizeof *r);
+    assert(env->world > 0 && env->rank >= 0 && env->rank < env->world);
     r->rank = env->rank;
     r->world = env->world;
     r->member_count = env->rank == 0 ? env->world : 1;
@@ -183,6 +185,7 @@ static int call(struct erg_rendezvous *r, enum erg_call_kind kind, int root, con
         return erg_fail(err, ERG_FAILED, "a %s of %zu bytes is too large: at most %d",
                         erg_call_name(kind), count, ERG_RENDEZVOUS_MOST_BYTES);
     size_t brought = mine ? count : 0;
+    assert(root >= 0 && root < r->world);
     size_t result_bytes = kind == ERG_CALL_ALL_GATHER ? (size_t)r->world * count : count;
     if (!(timeout_s < MOST_S))
         timeout_s = MOST_S;

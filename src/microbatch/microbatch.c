@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cos
     double floor_s = host->host_per_kernel_s * kernels;
     if (floor_s <= 0)
         return layer;
+    assert(layer.time_s > 0);
     double ratio = floor_s / layer.time_s;
     double time_s = layer.time_s * pow(1 + pow(ratio, 6), 1.0 / 6);
     return (struct erg_cost){time_s, layer.energy_j + host->idle_power_w * (time_s - layer.time_s)};
@@ -187,6 +189,8 @@ void erg_microbatch_filter(struct erg_microbatch *microbatch, double blocking_po
     struct erg_microbatch_option *kept = erg_xcalloc(frontier.count, sizeof *kept);
     for (size_t i = 0; i < frontier.count; i++) {
         struct erg_microbatch_option *option = &microbatch->options[frontier.points[i].recipe];
+        assert(frontier.points[i].recipe >= 0 &&
+               (size_t)frontier.points[i].recipe < microbatch->count);
         kept[i] = *option;
         option->configurations = NULL; /* moved */
     }

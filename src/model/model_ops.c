@@ -2,6 +2,7 @@
 #include "model/lora.h"
 #include "model/model_internal.h"
 
+#include <assert.h>
 #include <math.h>
 
 static struct erg_op_sizes sizes_of(const struct erg_model *model,
@@ -72,6 +73,7 @@ struct erg_op erg_ops_gemm(const struct erg_op_sizes *s, double m, double n, dou
 struct erg_model_op *erg_ops_add(struct erg_model_ops *ops, enum erg_model_op_id id,
                                  const char *name, enum erg_model_group group)
 {
+    assert(ops->count < ERG_MODEL_MAX_OPS);
     struct erg_model_op *op = &ops->items[ops->count++];
     *op = (struct erg_model_op){.id = id, .name = name, .group = group};
     return op;
@@ -106,6 +108,7 @@ static void add_head_linear(struct erg_model_ops *ops, const struct erg_op_sizes
 {
     erg_ops_add_linear(ops, s, ERG_MODEL_HEAD, "head", s->h, s->V, backward, false);
     struct erg_model_op *op = &ops->items[ops->count - 1];
+    assert(op->id == ERG_MODEL_HEAD);
     for (int i = 0; i < op->work_count; i++)
         op->work[i].flops *= s->head_factor;
 }
@@ -404,6 +407,7 @@ static void tag_again(struct erg_model_ops *ops, const struct erg_op_sizes *s)
             op++;
         if (op == end)
             continue;
+        assert(op->work_count > 0);
         op->params = 0;
         op->work[0].code.backward = false;
     }
@@ -582,5 +586,6 @@ const char *erg_model_group_name(enum erg_model_group group)
         [ERG_GROUP_EMBEDDING] = "embedding",
         [ERG_GROUP_ROWS] = "rows",
     };
+    assert((size_t)group < sizeof names / sizeof *names);
     return names[group];
 }

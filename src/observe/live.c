@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -165,6 +166,7 @@ static bool take_counter(struct counter *counter, const struct erg_reading *read
     counter->newest = *reading;
     int64_t passed_ns = reading->time_ns - counter->anchor.time_ns;
     if (passed_ns >= rate_ns) {
+        assert(passed_ns > 0);
         counter->rate =
             (double)(reading->value - counter->anchor.value) / (1e-9 * (double)passed_ns);
         counter->rate_at_ns = now_ns;
@@ -183,6 +185,7 @@ static void note_power(struct erg_live *live, struct gpu_state *gpu,
     if (now_ns < live->start_ns)
         return;
     struct power_step *step = &gpu->steps[index % (ERG_LIVE_HISTORY + 1)];
+    assert(index >= 0 && step->index <= index);
     if (step->index != index)
         *step = (struct power_step){.index = index};
     if (erg_gpu_has(sample, ERG_METRIC_REASONS))
@@ -208,6 +211,7 @@ void erg_live_put(void *context, const struct erg_sampler_item *item)
     const struct erg_gpu_sample *sample = &item->sample;
     pthread_mutex_lock(&live->lock);
     struct gpu_state *gpu = &live->gpus[item->gpu];
+    assert(item->gpu < live->count);
     gpu->lost |= sample->lost;
     if (sample->valid) {
         gpu->answered = true;

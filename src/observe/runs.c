@@ -6,6 +6,7 @@
 #include "io/json.h"
 #include "observe/format.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,6 +227,7 @@ static void add_price(struct erg_text *out, const struct erg_runs *runs, const s
 
 static void add_heat(struct erg_table *table, const struct erg_runs *runs, size_t g)
 {
+    assert(runs->count > 0 && g < runs->gpu_count);
     double begin = runs->items[0].window.gpu[g].temperature_begin_c;
     double end = runs->items[runs->count - 1].window.gpu[g].temperature_end_c;
     struct erg_spread most = SPREAD(runs, g, temperature_max_c);

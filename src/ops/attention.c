@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "ops/element.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct head {
 
 static struct head head_of(const struct erg_ops_attention *s, size_t b, size_t h)
 {
+    assert(h < s->query_heads && s->query_heads % s->kv_heads == 0);
     size_t kv = h / (s->query_heads / s->kv_heads);
     return (struct head){
         .q = b * s->queries * s->q_row + h * s->head_dim,
@@ -39,6 +41,7 @@ struct widened {
 
 static struct widened widened_of(const struct erg_ops_attention *s)
 {
+    assert(!s->causal || s->keys >= s->queries);
     size_t count = s->keys * s->head_dim + 1;
     return (struct widened){erg_xcalloc(count, sizeof(float)), erg_xcalloc(count, sizeof(float))};
 }

@@ -1,12 +1,14 @@
 /* The update of weights on the host: AdamW, and rounding to elements. */
 #include "ops/element.h"
 
+#include <assert.h>
 #include <math.h>
 
 void ERG_OPS(adamw)(size_t count, bool decays, const struct erg_ops_update *update,
                     const float *gradient, float *master, float *m, float *v, erg_element *weight)
 {
     const struct erg_ops_update u = *update;
+    assert(u.correction1 > 0 && u.correction2 > 0);
     const float kept = decays ? 1 - u.rate * u.decay : 1, step = u.rate / u.correction1;
     for (size_t i = 0; i < count; i++) {
         float g = u.factor * gradient[i];

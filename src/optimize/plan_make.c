@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "device/emulated/emulated.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ static const char *op_kind_name(enum erg_op_kind kind)
                                         [ERG_OP_GEMM] = "gemm",
                                         [ERG_OP_ATTENTION_FORWARD] = "attention",
                                         [ERG_OP_ATTENTION_BACKWARD] = "attention"};
+    assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
 
@@ -42,6 +44,7 @@ static const char *comm_name(enum erg_comm_kind kind)
                                         [ERG_COMM_REDUCESCATTER_HIDDEN] = "reducescatter_hidden",
                                         [ERG_COMM_NORM_HIDDEN] = "norm_hidden",
                                         [ERG_COMM_ALLTOALL] = "alltoall"};
+    assert((size_t)kind < sizeof names / sizeof *names);
     return names[kind];
 }
 
@@ -155,6 +158,7 @@ static void make_front(const struct maker *m, const struct erg_optimization_kind
         size_t config = (size_t)frontier.points[i].recipe;
         struct erg_choice choice = erg_space_choice(space, config);
         const struct erg_estimate *estimate = &search->table[config];
+        assert(config < search->config_count);
         out->frontier[i] = (struct erg_plan_estimate){
             .clock_mhz = space->clocks_mhz[choice.clock],
             .slot = copy(m, partition->slots[choice.slot].name),
@@ -281,6 +285,7 @@ static struct erg_plan_option make_option(const struct maker *m,
                                           const struct erg_microbatch *table,
                                           const struct erg_microbatch_option *option)
 {
+    assert(option->clock >= 0 && (size_t)option->clock < kind->survey.clock_count);
     struct erg_plan_option made = {
         .mode = option->mode,
         .clock_mhz = kind->survey.clocks_mhz[option->clock],
@@ -359,6 +364,7 @@ static void make_stages(const struct maker *m)
         struct erg_plan_stage *stage = &plan->stages[x];
         stage->stage = (int)((long)x % job->layout.pipeline);
         stage->chunk = (int)((long)x / job->layout.pipeline);
+        assert(stage->stage < job->layout.pipeline && stage->chunk < job->layout.virtual_stages);
         stage->kind = job->stage_kind[stage->stage];
         stage->layers = erg_job_chunk_layers(job, x);
         for (int d = 0; d < 2; d++) {
@@ -384,6 +390,7 @@ static int select_point(const struct maker *m, struct erg_error *err)
     size_t i = 0;
     while (!m->plan->methods[preference[i]].point_count)
         i++;
+    assert(i < sizeof preference / sizeof *preference);
     selected->method = preference[i];
     selected->rule = erg_goal_rule(&m->o->job->goal);
     return erg_plan_pick(m->plan, selected->method, &m->o->job->goal, &selected->point, err);

@@ -1,6 +1,7 @@
 /* Cuts the operations of a layer into segments: runs of compute between communications. */
 #include "partition/cut_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static bool merges(const struct erg_piece *before, const struct erg_piece *next)
@@ -52,6 +53,7 @@ static void add_compute(struct erg_segment *segment, const struct erg_model_op *
         };
         add_piece(segment, piece);
     }
+    assert(op->id < 32);
     segment->parts |= 1u << op->id;
 }
 
@@ -73,12 +75,14 @@ static bool is_norm_between(const struct erg_segments *segments)
 /* The reduce-scatter, the open segment and `gather` become one communication. */
 static void join_around_norm(struct erg_segments *segments, const struct erg_comm *gather)
 {
+    assert(segments->count >= 2);
     struct erg_segment *open = &segments->items[--segments->count];
     struct erg_comm *comm = &segments->items[segments->count - 1].comm;
     comm->kind = ERG_COMM_NORM_HIDDEN;
     comm->wire_bytes += gather->wire_bytes;
     comm->gather_bytes = gather->wire_bytes;
     comm->gather_part = gather->part;
+    assert((size_t)comm->work_count + open->count <= ERG_COMM_WORKS);
     for (size_t i = 0; i < open->count; i++)
         comm->works[comm->work_count++] = open->pieces[i].op;
     free(open->pieces);

@@ -5,6 +5,7 @@
 #include "device/emulated/emulated.h"
 #include "partition/partition_internal.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ int erg_partition_cut_steady_layer(struct erg_segments *segments,
         cuts += segments->items[i].comm.kind != ERG_COMM_NONE;
     *count = cuts / 3;
     *first = cuts - 2 * *count; /* under sequence parallelism the first layer has one more */
+    assert(*first + *count <= segments->count);
     return 0;
 }
 
@@ -173,6 +175,7 @@ int erg_partition_end_sms(const struct erg_workload_request *request, const stru
     while (!hidden && k < count)
         if (erg_partition_covers(request, task, 0, choices[k++], &hidden, err))
             return -1;
+    assert(k > 0 && k <= count);
     *sms = choices[k - 1];
     return 0;
 }
@@ -188,6 +191,7 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         const struct erg_piece *piece = &segment->pieces[i];
         if (!piece->starts_slot)
             continue;
+        assert(piece->group <= ERG_GROUP_EMBEDDING);
         slots[count].op = i;
         snprintf(slots[count].name, sizeof slots[count].name, "%s_%d",
                  erg_model_group_name(piece->group), numbers[piece->group]++);
@@ -234,6 +238,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
             return 0;
         }
     }
+    assert(end < MAX_PARTITIONS);
     struct erg_partition *partition = &workload->partitions[end];
     *partition = (struct erg_partition){.backward = backward, .occurrences = 1};
     partition->sms = erg_partition_sms(comm->group, &partition->sms_count);
@@ -255,6 +260,7 @@ int erg_partition_derive(struct erg_workload *workload, const struct erg_workloa
                                                 backward, replay, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
         const struct erg_segment *segment = &segments.items[k];
+        assert(k > 0); /* the communication before the first is that of the layer before */
         const struct erg_segment *before = &segments.items[k - 1];
         status = add_partition(workload, direction_first, request, backward, segment, &before->comm,
                                err) ||

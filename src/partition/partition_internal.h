@@ -4,6 +4,8 @@
 
 #include "partition/cut_internal.h"
 
+enum { MAX_PARTITIONS = 32 }; /* of a workload, both directions */
+
 /* One layer of the workload for a batch of `sequences`. */
 struct erg_model_shape erg_partition_shape(const struct erg_workload_request *request,
                                            int sequences);

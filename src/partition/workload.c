@@ -2,6 +2,7 @@
 #include "partition/partition.h"
 #include "partition/partition_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ const char *erg_fixed_name(enum erg_fixed fixed)
         "embedding_forward", "embedding_backward", "embedding_backward_nanobatch",
         "head_forward",      "head_backward",
     };
+    assert(fixed < ERG_FIXED_COUNT);
     return names[fixed];
 }
 
@@ -128,6 +130,7 @@ static void append_task(struct erg_workload *workload, struct erg_steps *steps,
  */
 static bool is_end(const struct erg_stage_partition *list, size_t count, size_t index)
 {
+    assert(count >= 2 && index < count);
     if (list[1].task.comm.kind != ERG_COMM_ALLGATHER_HIDDEN)
         return index == 0 || index == count - 2;
     return index <= 2 || index >= count - 2;
@@ -189,8 +192,6 @@ struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
     erg_workload_set_recompute(&request, job->layout.recompute);
     return request;
 }
-
-enum { MAX_PARTITIONS = 32 };
 
 /* Under sequence parallelism tensor ranks have equal shares of the rows, of both nanobatches where
  * there are two. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,7 @@ int erg_method_parse(const char *name, enum erg_method *method, struct erg_error
 /* Exactly that of every stage where all are alike. */
 static double mean(const double *stage_w, int stages)
 {
+    assert(stages > 0);
     double mean_w = stage_w[0];
     for (int s = 1; s < stages; s++)
         mean_w += (stage_w[s] - stage_w[0]) / stages;
@@ -177,6 +179,7 @@ void erg_plan_complete_points(struct erg_plan *plan)
         method->slower = method->points + method->point_count;
         for (size_t i = 0; i < method->point_count + method->slower_count; i++) {
             struct erg_plan_point *point = &method->points[i];
+            assert(point->option && stages * schedule->per_stage == schedule->count);
             point->recipe = erg_arena_alloc(&plan->arena, stages * sizeof *point->recipe);
             point->recipe_count = stages;
             for (size_t s = 0; s < stages; s++)
@@ -196,6 +199,7 @@ static bool *find_used(const struct erg_plan *plan, const size_t *first, size_t 
         for (size_t p = 0; p < method->point_count + method->slower_count; p++)
             for (size_t i = 0; i < schedule->count; i++) {
                 size_t table = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
+                assert(method->points[p].option[i] < first[table + 1] - first[table]);
                 used[first[table] + method->points[p].option[i]] = true;
             }
     }
@@ -259,6 +263,7 @@ int erg_plan_complete(struct erg_plan *plan, struct erg_error *err)
 
 const struct erg_plan_kind *erg_plan_stage_kind(const struct erg_plan *plan, size_t stage)
 {
+    assert(plan->stages[stage].kind < plan->kind_count);
     return &plan->kinds[plan->stages[stage].kind];
 }
 
@@ -268,5 +273,7 @@ const struct erg_plan_option *erg_plan_option(const struct erg_plan *plan,
     const struct erg_schedule *schedule = &plan->schedule;
     const struct erg_instruction *instruction = &schedule->instructions[i];
     size_t x = erg_table_index(&schedule->pipeline, instruction) / 2;
+    assert(i < schedule->count &&
+           point->option[i] < plan->stages[x].passes[instruction->direction].count);
     return &plan->stages[x].passes[instruction->direction].items[point->option[i]];
 }

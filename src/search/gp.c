@@ -179,6 +179,7 @@ void erg_gp_add(struct erg_gp *gp, size_t config, double value, double noise_var
         gp->capacity = erg_grow_capacity(gp->capacity, gp->count + 1);
         gp->rows = erg_xrealloc(gp->rows, gp->capacity * size, sizeof *gp->rows);
     }
+    assert(config < size && gp->count < gp->capacity && gp->variance[config] + noise_variance > 0);
     double *row = gp->rows + gp->count * size;
     covariance_row(gp, config, row);
     take_off(row, gp->rows, gp->count, size, config);
@@ -210,6 +211,7 @@ double erg_gp_log_likelihood(struct erg_gp *scratch, const struct erg_gp_data *d
     for (size_t i = 0; i < n; i++)
         choices[i] = erg_space_choice(scratch->space, data->config[i]);
     for (size_t i = 0; i < n; i++) {
+        assert(data->config[i] < scratch->size);
         double *row = u + i * width;
         for (size_t j = i; j < n; j++) {
             row[j] = covariance(scratch, choices[i], choices[j]);
@@ -249,6 +251,7 @@ static const double rho_limit = 0.995;
 
 static double to_free(size_t parameter, double natural)
 {
+    assert(natural > 0);
     return parameter == ERG_GP_RHO ? log(natural / (1.0 - natural)) : log(natural);
 }
 

@@ -53,6 +53,7 @@ int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_lis
                          struct erg_error *err)
 {
     const struct erg_gpu_info *info = &gpus->items[gpu].info;
+    assert(gpu < erg_gpus_count(gpus));
     if (info->trouble[0])
         return erg_fail(err, ERG_NO_DEVICE, "asking for the clocks of GPU %d: %s", info->index,
                         info->trouble);
@@ -73,6 +74,7 @@ void erg_clock_list_release(struct erg_clock_list *list)
 /* The lock held. */
 static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
+    assert(gpu < erg_gpus_count(clocks->gpus));
     if (clocks->items[gpu].locked &&
         (clocks->leased ? erg_leases_reset(clocks->leased, gpu, ERG_KNOB_CLOCK, err)
                         : clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err)))
@@ -205,6 +207,7 @@ static int check_supported(const struct erg_gpu_info *info, const struct erg_clo
     size_t i = erg_clock_not_below(list->clocks_mhz, list->count, clock_mhz);
     if (i < list->count && list->clocks_mhz[i] == clock_mhz)
         return 0;
+    assert(list->count > 0 && i <= list->count);
     if (i == 0 || i == list->count)
         return erg_fail(err, ERG_FAILED,
                         "locking the SM clock of GPU %d (%s) at %d MHz: it has clocks from %d to "

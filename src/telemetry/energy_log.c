@@ -22,6 +22,7 @@ double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s)
             high = middle;
     }
     const struct erg_edge *a = &edges->items[low], *b = &edges->items[high];
+    assert(b->time_s > a->time_s);
     return a->energy_j + (b->energy_j - a->energy_j) * (at_s - a->time_s) / (b->time_s - a->time_s);
 }
 
@@ -134,6 +135,7 @@ static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *
         log->step_count = 0;
         log->run++;
     } else if (log->has_energy && energy_j > log->energy_j) {
+        assert(end_s >= begin_s);
         log->steps[log->step_count++ % STEPS] =
             (struct counter_step){log->read_begin_s, begin_s, end_s, energy_j};
         learn(log);
@@ -148,6 +150,7 @@ double erg_energy_held(const struct power *power, const struct power *next, doub
     static const double longest_s = 0.25; /* that a change takes */
     double gap_s = next->time_s - power->time_s, change_s = fmin(gap_s, longest_s);
     double changing_s = fmax(0, away_s - (gap_s - change_s));
+    assert(change_s > 0);
     double slope_w_s = (next->power_w - power->power_w) / change_s;
     return power->power_w * away_s + 0.5 * slope_w_s * changing_s * changing_s;
 }

@@ -5,6 +5,7 @@
 
 #include "base/statistics.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */
@@ -98,6 +99,7 @@ static double unrest(const struct erg_energy_log *log, size_t low)
     struct erg_edge a = refine(log, first);
     for (size_t i = first; i + 1 < log->step_count && i < low + NEIGHBOURS; i++) {
         struct erg_edge b = refine(log, i + 1);
+        assert(count < 2 * NEIGHBOURS);
         powers_w[count++] = power_between(&a, &b);
         a = b;
     }
@@ -109,6 +111,7 @@ static double unrest(const struct erg_energy_log *log, size_t low)
 /* Index of the last power reading at or before a moment, or of the first one. */
 static size_t reading_before(const struct erg_energy_log *log, double at_s)
 {
+    assert(log->power_count > 0);
     size_t low = first_of(log->power_count, POWERS), high = log->power_count;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -137,6 +140,7 @@ static void power_range(const struct erg_energy_log *log, const struct gap *gap,
 /* Energy at a fraction `x` of the gap by the two lines, or linearly where they do not meet. */
 static double energy_in_gap(const struct gap *gap, double x)
 {
+    assert(gap->length_s > 0 && x <= 1);
     double linear_j = gap->a.energy_j + x * (gap->b.energy_j - gap->a.energy_j);
     double noise_w = gap->power_w * (gap->a.half_s + gap->b.half_s) / gap->length_s;
     double difference_w = gap->before_w - gap->after_w;
@@ -217,6 +221,7 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
         return;
     }
     if (low + 1 >= count) {
+        assert(low > from); /* of two steps or more it is the last */
         struct erg_edge before = refine(log, low - 1);
         double power_w = power_between(&before, &edge);
         if (log->power_count)

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "telemetry/daemon_client.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -97,6 +98,7 @@ int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                     struct erg_error *err)
 {
     struct leased_gpu *item = &leases->items[gpu];
+    assert(gpu < leases->count && knob < ERG_KNOBS);
     uint64_t lease;
     uint32_t ttl_ms;
     if (item->lease[knob])

@@ -7,6 +7,7 @@
 #include "io/json.h"
 #include "telemetry/recording_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static int write_all(int file, const void *bytes, size_t count)
         if (put < 0)
             return -1;
         at += put;
+        assert((size_t)put <= count);
         count -= (size_t)put;
     }
     return 0;
@@ -209,6 +211,7 @@ int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_ite
 {
     const struct erg_gpu_sample *sample = &item->sample;
     struct erg_text *out = &recorder->chunk;
+    assert(item->gpu < recorder->gpus && sample->end_ns >= sample->start_ns);
     struct recording_last *last = &recorder->last[item->gpu];
     recorder->now_ns = sample->start_ns;
     if (out->count == 0)

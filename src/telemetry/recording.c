@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "telemetry/recording_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,7 @@ size_t erg_recording_gpus(const struct erg_recording *recording)
 
 const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu)
 {
+    assert(gpu < recording->gpu_count);
     return &recording->gpus[gpu];
 }
 
@@ -246,6 +248,7 @@ static bool take_unsigned(struct erg_recording *recording, uint64_t *value)
     for (int shift = 0; shift < 64; shift += 7) {
         if (recording->at == recording->chunk_bytes)
             return false;
+        assert(recording->at < recording->chunk_bytes);
         unsigned char byte = recording->chunk[recording->at++];
         *value |= (uint64_t)(byte & 0x7f) << shift;
         if (!(byte & 0x80))
@@ -292,6 +295,7 @@ static bool take_item(struct erg_recording *recording, struct erg_sampler_item *
         int metric = recording->metric_of[i];
         if (metric < 0)
             continue;
+        assert(metric < ERG_METRICS);
         sample->valid |= UINT64_C(1) << metric;
         sample->readings[metric] = (struct erg_reading){
             last->value[i],

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -163,6 +164,7 @@ static void push(struct gpu_lane *lane, const struct erg_sampler_item *item)
         atomic_fetch_add(&lane->dropped, 1);
         return;
     }
+    assert(put - atomic_load_explicit(&lane->taken, memory_order_relaxed) < RING);
     lane->items[put % RING] = *item;
     atomic_store_explicit(&lane->put, put + 1, memory_order_release);
     atomic_fetch_add(&lane->samples, 1);
@@ -218,6 +220,7 @@ static void *run_lane(void *argument)
             int64_t passed = (item.sample.end_ns - schedule.origin_ns) / schedule.fast_ns;
             int64_t next = passed > schedule.next ? passed + 1 : schedule.next + 1;
             atomic_fetch_add(&lane->missed, (uint_fast64_t)(next - schedule.next - 1));
+            assert(next > schedule.next);
             schedule.next = next;
         }
         push(lane, &item);
@@ -240,6 +243,7 @@ static void drain(struct erg_sampler *sampler)
         struct gpu_lane *lane = sampler->lanes[i];
         size_t taken = atomic_load_explicit(&lane->taken, memory_order_relaxed);
         size_t put = atomic_load_explicit(&lane->put, memory_order_acquire);
+        assert(put - taken <= RING);
         for (; taken < put; taken++) {
             sampler->sink.put(sampler->sink.context, &lane->items[taken % RING]);
             atomic_store_explicit(&lane->taken, taken + 1, memory_order_release);
@@ -333,6 +337,7 @@ void erg_sampler_look_closely(struct erg_sampler *sampler, int64_t until_ns)
 void erg_sampler_stats(const struct erg_sampler *sampler, size_t gpu,
                        struct erg_sampler_stats *stats)
 {
+    assert(gpu < sampler->count);
     const struct gpu_lane *lane = sampler->lanes[gpu];
     int64_t busy_since_ns = atomic_load(&lane->busy_since_ns);
     *stats = (struct erg_sampler_stats){

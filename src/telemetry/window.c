@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -50,6 +51,7 @@ void erg_window_update(struct erg_window *window, size_t gpu, const struct watch
                        const struct erg_gpu_sample *sample)
 {
     struct window_gpu *at = &window->gpus[gpu];
+    assert(gpu < window->meter->count);
     const struct erg_reading *readings = sample->readings;
     double time_s = 1e-9 * (double)sample->start_ns;
     settle_mark(&at->begin, watched, window->begin_s);
@@ -107,6 +109,7 @@ static void forget(struct erg_window *window)
     struct erg_window **link = &window->meter->windows;
     while (*link != window)
         link = &(*link)->next;
+    assert(*link == window);
     *link = window->next;
 }
 
@@ -250,6 +253,7 @@ static void add_energies(struct erg_window_result *result)
         const struct erg_window_gpu *gpu = &result->gpu[i];
         if (gpu->quality == ERG_ENERGY_MISSING)
             continue;
+        assert(gpu->energy_j >= 0 && gpu->uncertainty_j >= 0);
         bool first = result->energy_gpus++ == 0;
         result->energy_j = gpu->energy_j + (first ? 0 : result->energy_j);
         result->uncertainty_j = gpu->uncertainty_j + (first ? 0 : result->uncertainty_j);

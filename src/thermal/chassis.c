@@ -7,6 +7,7 @@
 #include "hardware/catalogue.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +117,7 @@ static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct er
                        struct erg_error *err)
 {
     struct erg_chassis_slot *slot = &chassis->slots[at];
+    assert(at < chassis->gpus);
     char path[64];
     if (!has(yaml, at, "sink", path, sizeof path)) {
         slot->sink = (int)at;

@@ -1,6 +1,7 @@
 /* Heat over time: dies, sinks, fans and the regulator of clocks. */
 #include "thermal/thermal_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@ static void take_cooling(struct cooling *cooling, const struct erg_chassis *chas
 {
     const unsigned lanes = erg_thermal_lanes(chassis);
     const double factor = erg_thermal_sink_factor(speed);
+    assert(speed > 0 && chassis->gpus <= ERG_CHASSIS_GPUS);
     cooling->gpus = chassis->gpus;
     cooling->slots = chassis->slots;
     cooling->power_w = power_w;
@@ -112,6 +114,7 @@ static void go_on(struct erg_thermal_state *state, const double *power_w, double
     const struct erg_chassis *chassis = state->chassis;
     struct cooling cooling;
     struct heat heat = {.removed_j = 0};
+    assert(dt_s > 0 && dt_s < INFINITY && state->fan_speed > 0);
     take_cooling(&cooling, chassis, state->fan_speed, power_w);
     memcpy(heat.die_c, state->die_c, sizeof heat.die_c);
     memcpy(heat.sink_c, state->sink_c, sizeof heat.sink_c);
@@ -124,6 +127,7 @@ static void go_on(struct erg_thermal_state *state, const double *power_w, double
                    cooling.sink_j_per_k[g];
         longest = fmin(longest, 0.25 / (die + sink));
     }
+    assert(longest > 0 && longest < INFINITY);
     const double steps = fmax(ceil(dt_s / longest), 1);
     for (double i = 0; i < steps; i++)
         runge_kutta(&cooling, &heat, dt_s / steps);
@@ -149,6 +153,7 @@ static void turn_fan(struct erg_thermal_state *state)
     const double speed = fmin(fmax(state->fan_integral + wanted, fan->slowest), fan->fastest);
     const double most = fan->slew_per_s * fan->period_s;
     state->fan_speed = fmin(fmax(speed, state->fan_speed - most), state->fan_speed + most);
+    assert(state->fan_speed > 0);
 }
 
 void erg_thermal_begin(struct erg_thermal_state *state, const struct erg_chassis *chassis,
@@ -238,6 +243,7 @@ void erg_governor_tick(struct erg_thermal_governor *governor, const struct erg_h
     if (clock > highest)
         clock = fmax(highest, clock - most_down_mhz);
     governor->clock_mhz = fmax(clock, load->lowest_mhz);
+    assert(isfinite(governor->clock_mhz));
     governor->cause =
         governor->clock_mhz < load->request_mhz - step_mhz ? cause : ERG_CLOCK_REQUEST;
 }

@@ -2,6 +2,7 @@
 #include "thermal/slots.h"
 #include "thermal/thermal_internal.h"
 
+#include <assert.h>
 #include <math.h>
 
 static double voltage(const struct erg_slots_gpu *gpu, double clock_mhz)
@@ -112,6 +113,7 @@ static struct stage_part part_of(const struct rounds *at, unsigned slot)
 {
     const struct erg_slots_request *request = at->request;
     const int group = at->placement->group[slot];
+    assert(group >= 0 && group < request->groups);
     const double layers = at->placement->layers[group];
     double others_s = request->other_s;
     for (unsigned j = 0; j < request->chassis->gpus; j++)
@@ -135,6 +137,7 @@ static double limit_clock(const struct rounds *at, const struct stage_part *part
     for (unsigned j = 0; j < chassis->gpus; j++)
         base_c += j == slot ? 0 : row[j] * placement->mean_w[j];
     const double leak_w = leak_at(part->gpu, fmin(placement->temperature_c[slot], hold_c));
+    assert(row[slot] > 0);
     const double clock = cap_clock(part->gpu, leak_w);
     return heat_clock(part, clock, leak_at(part->gpu, hold_c), (hold_c - base_c) / row[slot]);
 }
@@ -202,10 +205,12 @@ void erg_slots_evaluate(const struct erg_slots_request *request,
         moved = go_round(&at);
     }
     placement->time_s = (request->microbatches + request->stages - 1) * at.slowest_s;
+    assert(placement->time_s > 0 && isfinite(placement->time_s));
     placement->energy_j = 0;
     placement->hottest_c = -INFINITY;
     for (unsigned g = 0; g < n; g++) {
         placement->energy_j += placement->mean_w[g] * placement->time_s;
+        assert(placement->mean_w[g] >= 0 && isfinite(placement->temperature_c[g]));
         placement->hottest_c = fmax(placement->hottest_c, placement->temperature_c[g]);
     }
 }

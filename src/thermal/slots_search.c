@@ -1,6 +1,7 @@
 /* The best placement: all of them, or exchanges of slots; and layers between groups. */
 #include "thermal/slots.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -65,6 +66,7 @@ static bool balance(struct slots_search *at)
         left += at->tried.layers[g];
         layers[g] = 1;
     }
+    assert(left >= 0); /* each group had a layer at least */
     for (; left > 0; left--) {
         int fastest = 0;
         double least_s = INFINITY;
@@ -215,6 +217,7 @@ static void look_at_cold_first(struct slots_search *at)
         for (int g = 0; g < request->groups; g++)
             if (!is_placed[g] && (heaviest < 0 || given->layers[g] > given->layers[heaviest]))
                 heaviest = g;
+        assert(heaviest >= 0);
         is_placed[heaviest] = true;
         for (unsigned i = 0; i < size; i++) {
             int coolest = -1;
@@ -222,6 +225,7 @@ static void look_at_cold_first(struct slots_search *at)
                 if (!has_slot[slot] &&
                     (coolest < 0 || temperature_c[slot] < temperature_c[coolest] - better))
                     coolest = slot;
+            assert(coolest >= 0); /* the groups fill the slots evenly */
             has_slot[coolest] = true;
             at->tried.group[coolest] = heaviest;
         }
@@ -269,6 +273,7 @@ void erg_slots_given(const struct erg_slots_request *request, struct erg_slots_p
 {
     const unsigned size = request->chassis->gpus / (unsigned)request->groups;
     memset(placement, 0, sizeof *placement);
+    assert(size * (unsigned)request->groups == request->chassis->gpus);
     for (unsigned slot = 0; slot < request->chassis->gpus; slot++)
         placement->group[slot] = (int)(slot / size);
     memcpy(placement->layers, request->layers, (size_t)request->groups * sizeof *request->layers);

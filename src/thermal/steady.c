@@ -2,6 +2,7 @@
  */
 #include "thermal/thermal_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ double erg_thermal_sink_factor(double fan_speed)
 double erg_thermal_inlet(const struct erg_chassis *chassis, unsigned slot)
 {
     const int sink = chassis->slots[slot].sink;
+    assert(sink >= 0 && (unsigned)sink < chassis->gpus);
     return chassis->inlet_c + chassis->slots[sink].preheat_k;
 }
 
@@ -75,6 +77,7 @@ double erg_thermal_steady(const struct erg_chassis *chassis, const double *power
                           double *temperature_c)
 {
     const struct erg_fan *fan = &chassis->fan;
+    assert(chassis->gpus <= ERG_CHASSIS_GPUS);
     double low = fan->slowest, high = fan->fastest;
     if (!(fan->target_c > 0)) {
         settle(chassis, 1, power_w, temperature_c);
@@ -88,6 +91,7 @@ double erg_thermal_steady(const struct erg_chassis *chassis, const double *power
         const double middle = 0.5 * (low + high);
         *(settle(chassis, middle, power_w, temperature_c) > fan->target_c ? &low : &high) = middle;
     }
+    assert(low <= high);
     settle(chassis, high, power_w, temperature_c);
     return high;
 }
@@ -164,6 +168,7 @@ void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_ther
     }
     while (taken - refused > 1) {
         int64_t middle = refused + (taken - refused) / 2;
+        assert(refused < middle && middle < taken);
         if (allowed(&at, clock_at(&at, middle), point)) {
             taken = middle;
         } else {

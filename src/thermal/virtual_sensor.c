@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ void erg_series_add(struct erg_series *series, double start_s, double value)
             erg_xrealloc(series->integral, series->capacity, sizeof *series->integral);
     }
     const size_t last = series->count++;
+    assert(last == 0 || start_s >= series->start_s[last - 1]); /* find() bisects */
     series->start_s[last] = start_s;
     series->value[last] = value;
     series->integral[last] =
@@ -48,6 +50,7 @@ static size_t find(const struct erg_series *series, double at_s)
 double erg_series_integral(const struct erg_series *series, double to_s)
 {
     const size_t piece = find(series, to_s);
+    assert(piece < series->count);
     return series->integral[piece] + series->value[piece] * (to_s - series->start_s[piece]);
 }
 
@@ -106,10 +109,12 @@ void erg_virtual_temperatures(const struct erg_virtual_sensor *sensor,
 {
     const double *start_s = temperature_c->start_s, *value = temperature_c->value;
     struct lag lag = {start_s[0], value[0]};
+    assert(temperature_c->count > 0);
     size_t piece = 0;
     for (size_t i = 0; i < count; i++) {
         while (lag.at_s < at_s[i]) {
             const bool last = piece + 1 == temperature_c->count;
+            assert(piece < temperature_c->count);
             const double end_s = last ? INFINITY : start_s[piece + 1];
             const double slope = last || !(end_s > start_s[piece])
                                      ? 0

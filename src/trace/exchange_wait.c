@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -75,6 +76,7 @@ struct exchange_finding {
 static bool is_whole(const struct exchanged *items, size_t count, size_t *each)
 {
     const size_t size = items[0].size;
+    assert(size >= 2); /* smaller groups are not kept */
     *each = count / size;
     if (count % size != 0)
         return false;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ int erg_interval_sort_put(struct erg_interval_sort *sort,
 {
     if (sort->count == sort->most && spill(sort, err) != 0)
         return -1;
+    assert(!sort->taking && sort->count < sort->most);
     ERG_PUSH(sort, held, *interval);
     return 0;
 }
@@ -168,6 +170,7 @@ static int begin(struct erg_interval_sort *sort, struct erg_error *err)
     sort->runs = erg_xcalloc(sort->run_count, sizeof *sort->runs);
     for (size_t i = 0; i < sort->run_count; i++) {
         sort->runs[i].next = i ? sort->ends.items[i - 1] : 0;
+        assert(sort->runs[i].next < sort->ends.items[i]);
         sort->runs[i].rest = sort->ends.items[i] - sort->runs[i].next;
         if (fill(sort, &sort->runs[i], err) != 0)
             return -1;
@@ -193,6 +196,7 @@ int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_kernel_int
     if (sort->run_count == 0)
         return 0;
     struct run *run = &sort->runs[sort->order[0]];
+    assert(run->at < run->count);
     *interval = run->ahead[run->at++];
     if (run->at == run->count) {
         if (run->rest && fill(sort, run, err) != 0)

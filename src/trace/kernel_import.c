@@ -7,6 +7,7 @@
 #include "trace/exchange_wait.h"
 #include "trace/kernel_power.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
         .category = (uint8_t)category,
         .computes = erg_kernel_computes(&record),
     };
+    assert(category < ERG_CATEGORIES && record.sub < ERG_SUBS);
     lane->first_ns = record.start_ns < lane->first_ns ? record.start_ns : lane->first_ns;
     lane->last_ns = record.end_ns > lane->last_ns ? record.end_ns : lane->last_ns;
     lane->sub_ns[category][record.sub] += (double)(record.end_ns - record.start_ns);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "telemetry/recording.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,7 @@ static void add_sample(struct erg_kernel_power *power, const struct erg_sampler_
     struct erg_kernel_power_gpu *gpu = &power->gpus[item->gpu];
     const struct erg_reading *readings = item->sample.readings;
     const int64_t to_unix_ns = unix_ns - item->sample.start_ns;
+    assert(item->gpu < power->count);
     if (erg_gpu_has(&item->sample, ERG_METRIC_ENERGY))
         add_counter(gpu, readings[ERG_METRIC_ENERGY].time_ns + to_unix_ns,
                     readings[ERG_METRIC_ENERGY].value);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -86,6 +87,7 @@ static void push(struct erg_kernel_sweep *sweep, struct kernel_running one)
 
 static struct kernel_running pop(struct erg_kernel_sweep *sweep)
 {
+    assert(sweep->count > 0);
     const struct kernel_running first = sweep->items[0], last = sweep->items[--sweep->count];
     size_t at = 0, child;
     while ((child = 2 * at + 1) < sweep->count) {
@@ -123,6 +125,7 @@ void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep,
     }
     end_until(sweep, interval->start_ns);
     pass(sweep, interval->start_ns);
+    assert(one.category < ERG_CATEGORIES);
     time->category[one.category].count++;
     time->category[one.category].summed_ns += (double)(interval->end_ns - interval->start_ns);
     if (interval->end_ns > time->end_ns)

@@ -114,6 +114,7 @@ int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_
         for (size_t i = 0; i < trace->count; i++)
             scheduler->jobs[i].request = &trace->jobs[i];
     }
+    assert(trace->count < scheduler->jobs_room && workload < (int)trace->workloads_count);
     *job = (int)erg_name_add(&live->names, what->name);
     trace->jobs[trace->count++] = (struct erg_trace_job){
         .id = live->names.items[*job],
@@ -125,6 +126,7 @@ int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_
         .type = what->type,
         .gpus = what->gpus,
     };
+    assert((size_t)*job + 1 == trace->count); /* names are taken once */
     scheduler->jobs_count = trace->count;
     erg_scheduler_init_job(scheduler, *job);
     scheduler->jobs[*job].submitted_s = what->submitted_s;
@@ -247,6 +249,7 @@ static void exchange(struct erg_scheduler *scheduler, int other, int node, uint6
     erg_occupancy_give(scheduler->occupancy, other, &one);
     one.slices[0].gpus = for_gpu;
     erg_occupancy_take(scheduler->occupancy, other, &one);
+    assert(slice && (slice->gpus & gpu) && !(slice->gpus & for_gpu));
     slice->gpus = (slice->gpus & ~gpu) | for_gpu;
     erg_placement_release(&one);
 }

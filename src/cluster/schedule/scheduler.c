@@ -23,6 +23,7 @@ static void list_append(struct erg_scheduler *scheduler, struct erg_job_list *li
 static void list_remove(struct erg_scheduler *scheduler, struct erg_job_list *list, int id)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
+    assert(list->count > 0);
     if (job->previous >= 0)
         scheduler->jobs[job->previous].next = job->next;
     else
@@ -62,6 +63,7 @@ void erg_scheduler_reserve(struct erg_scheduler *scheduler, size_t jobs)
     changes->used_s = erg_xrealloc(changes->used_s, room, sizeof *changes->used_s);
     scheduler->restarts->of_jobs =
         erg_xrealloc(scheduler->restarts->of_jobs, room, sizeof *scheduler->restarts->of_jobs);
+    assert(room >= jobs);
     scheduler->jobs_room = room;
     scheduler->course->stale = true;
 }
@@ -183,6 +185,7 @@ static struct erg_cluster_job *touch(struct erg_scheduler *scheduler, int id)
             changes->items[i].placement = (struct erg_placement){0};
     }
     struct change *change = &changes->items[changes->count];
+    assert(changes->count < changes->capacity);
     change->job = id;
     change->state = job->state;
     change->point = job->point;
@@ -230,6 +233,7 @@ size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs)
         for (int id = firsts[list]; id >= 0; id = scheduler->jobs[id].next)
             if (scheduler->jobs[id].told)
                 told[count++] = (struct told_job){scheduler->jobs[id].submitted_s, id};
+    assert(count <= most);
     qsort(told, count, sizeof *told, compare_told);
     for (size_t i = 0; i < count; i++)
         (*jobs)[i] = told[i].id;

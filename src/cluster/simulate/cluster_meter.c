@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,7 @@ static void pay_rates(struct meter *meter, double at_s, double end_s, double tim
     double until_s;
     for (; at_s < end_s; at_s = until_s) {
         const struct erg_rate *rate = erg_tariff_at(meter->simulation->tariff, at_s, &until_s);
+        assert(until_s > at_s); /* else it would pay without end */
         double kwh = times * meter->power_w * (fmin(until_s, end_s) - at_s) / 3.6e6;
         meter->cost_usd += kwh * rate->usd_per_kwh;
         meter->co2_g += kwh * rate->g_co2_per_kwh;

@@ -5,6 +5,7 @@
 #include "base/interrupt.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -34,6 +35,7 @@ static double next_submission(const struct simulator *sim)
 {
     if (sim->submitted == sim->scheduler->jobs_count)
         return INFINITY;
+    assert(sim->submitted < sim->scheduler->jobs_count);
     return sim->submission_s[sim->order[sim->submitted]];
 }
 
@@ -119,6 +121,7 @@ static int run(struct simulator *sim, struct erg_error *err)
             break;
         if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
             return -1;
+        assert(next_s >= scheduler->now_s); /* time never goes back */
         scheduler->now_s = next_s;
         erg_cluster_meter_advance(&sim->meter, next_s);
         pass_job_events(sim);

@@ -77,6 +77,7 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
 {
     double *rate = &comm->rate[compute_queued];
     if (*rate < 0) {
+        assert(compute_queued == 0 || compute_queued == 1);
         double copy = comm->blocks * comm->sm_rate * pow(clock_ratio, gpu->comm_clock_power) *
                       (1 - gpu->comm_contention * compute_queued);
         *rate = comm->link_rate *
@@ -306,6 +307,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     size_t count = step->task.op_count;
     size_t slot = step->launch.slot;
     struct comm comm = resolve_comm(gpu, stack, step);
+    assert(clock_mhz > 0 && slot <= count);
     enum comm_state state = comm.wire_bytes > 0 ? COMM_WAIT : COMM_DONE;
     double clock_ratio = clock_mhz / gpu->clock_max_mhz;
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -117,6 +118,9 @@ static long alike_in_memory(const struct split_problem *at, long stage)
     return place->end - 1 - stage;
 }
 
+/* Of each place the two ends, and by their messages to both sides what lies between. */
+enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
+
 /* Adds stages to the group of those that are like them. */
 static size_t add_alike(struct erg_split_group *groups, size_t count,
                         const struct erg_split_group *own)
@@ -126,15 +130,13 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
                          groups[i].layer_once_s != own->layer_once_s ||
                          groups[i].fixed_once_s != own->fixed_once_s))
         i++;
+    assert(i < MOST_ALIKE);
     if (i == count)
         groups[count++] = *own;
     else
         groups[i].count += own->count;
     return count;
 }
-
-/* The two ends of each place, and the stages between them by their messages to both sides. */
-enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
 /* Stages that are alike in one group each. */
 static size_t fill_alike(struct erg_split_group *groups, const struct split_problem *at,

@@ -2,6 +2,7 @@
  */
 #include "layout/time/split.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -274,6 +275,7 @@ void erg_split_layers(long *layers, const struct erg_split *split)
         layers[i] = split->groups[i].layers;
         surplus += layers[i];
     }
+    assert(surplus >= 0); /* the caps hold all layers */
     while (surplus > 0 && (layer = dearest(split, layer)) >= 0)
         for (; surplus > 0; surplus--) {
             size_t most = split->count;
@@ -284,5 +286,6 @@ void erg_split_layers(long *layers, const struct erg_split *split)
             if (most == split->count)
                 break;
             layers[most]--;
+            assert(layers[most] >= split->groups[most].least);
         }
 }

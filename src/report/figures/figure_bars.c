@@ -4,6 +4,7 @@
 
 #include "io/csv.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -342,6 +343,7 @@ static void keep_two_rows(struct figure_marks *marks, const char *model)
                 marks->items[i]->microbatch == (row ? second : least))
                 two[kept++] = marks->items[i];
     free(marks->items);
+    assert(kept <= 2 * marks->count);
     marks->items = two;
     marks->count = marks->capacity = kept;
 }
@@ -359,6 +361,7 @@ static void draw_pipelines(struct bars *at, const struct erg_collection *collect
     for (size_t i = 0; i < at->marks.count; i++)
         for (long stage = 0; stage < stages_of(at->marks.items[i]); stage++)
             bars[next++] = bar_of(at->marks.items[i], stage);
+    assert(next == total);
     fit_scales(at, bars, total);
     for (size_t i = 0, first = 0; i < at->marks.count; i++) {
         draw_stages(at, &bars[first]);

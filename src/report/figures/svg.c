@@ -1,6 +1,7 @@
 /* Figures: what their SVG is made of: labels, boxes, axes, colours. */
 #include "report/figures/figures_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ void erg_svg_scale_fit(struct svg_scale *scale, double least, double most, bool 
     scale->step = round_step(most - least, 4);
     scale->low = scale->step * floor(least / scale->step + 1e-9);
     scale->high = scale->step * ceil(most / scale->step - 1e-9);
+    assert(scale->low < scale->high);
 }
 
 double erg_svg_at(const struct svg_scale *scale, double value)

@@ -7,6 +7,7 @@
 #include "train/files/model_file.h"
 #include "train/files/safetensors.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -106,6 +107,7 @@ static int copy_common(struct files *files, const struct erg_checkpoint_piece *p
     float *values = read_piece(files, piece, err);
     if (!values)
         return -1;
+    assert(row_end <= piece->row_end && column_end <= piece->column_end);
     uint64_t width = piece->column_end - piece->column;
     for (uint64_t r = row; r < row_end; r++)
         for (uint64_t c = column; c < column_end; c++)

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "io/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -238,6 +239,7 @@ void erg_token_set_release(struct erg_token_set *set)
 
 static int64_t token_at(const struct erg_token_file *file, uint64_t place)
 {
+    assert(place < file->count);
     uint64_t value = get(file->tokens + place * file->bytes, file->bytes);
     if (file->is_signed && file->bytes == 4)
         return (int32_t)value;

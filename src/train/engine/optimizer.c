@@ -60,6 +60,7 @@ static void list_counted(struct element_ranges *list, const struct erg_weights *
     for (size_t b = 0; b < weights->buckets.count; b++) {
         const struct erg_weight_bucket *bucket = &weights->buckets.items[b];
         size_t begin = bucket->share, end = bucket->share + bucket->part;
+        assert(end <= weights->elements);
         for (size_t i = 0; i < copies.count && begin < end; i++) {
             struct element_range copy = copies.items[i];
             if (copy.end <= begin || copy.begin >= end)
@@ -197,6 +198,7 @@ static int sum_keys(struct erg_optimizer *optimizer, long layer, struct erg_erro
         if (!weight)
             continue;
         size_t queries = erg_stage_query_rows(optimizer->options.stage);
+        assert(queries < weight->rows);
         float *first = erg_stage_gradients(optimizer->options.stage) + weight->offset +
                        queries * weight->columns;
         if (sum(optimizer, optimizer->options.groups->keys, ERG_EXCHANGE_ALL_REDUCE, first, first,
@@ -223,6 +225,7 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
 static const struct erg_weight_bucket *tied_bucket(const struct erg_optimizer *optimizer)
 {
     const struct erg_weight *head = erg_weights_find(optimizer->weights, -1, ERG_TENSOR_HEAD);
+    assert(head && head->bucket < optimizer->weights->buckets.count);
     return &optimizer->weights->buckets.items[head->bucket];
 }
 
@@ -255,6 +258,7 @@ static int sum_bucket(void *context, size_t index, struct erg_error *err)
 {
     struct erg_optimizer *optimizer = context;
     const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[index];
+    assert(index < optimizer->weights->buckets.count);
     float *gradients = erg_stage_gradients(optimizer->options.stage);
     return follow_passes(optimizer, err) ||
                    begin_span(optimizer, ERG_LANE_WEIGHTS, ERG_SPAN_SUM, err) ||

@@ -248,6 +248,7 @@ static int next_buffer(struct erg_passes *passes, struct channel_end *end, void 
                        struct erg_error *err)
 {
     end->turn = !end->turn;
+    assert(end->group); /* only ends that there are send */
     *buffer = end->buffers[end->turn];
     return await(passes, end->moved[end->turn], err);
 }
@@ -255,6 +256,7 @@ static int next_buffer(struct erg_passes *passes, struct channel_end *end, void 
 static size_t *pass_of(struct erg_passes *passes, const struct erg_instruction *instruction)
 {
     size_t microbatches = passes->options.list->schedule.pipeline.microbatches;
+    assert(instruction->microbatch < microbatches);
     return &passes->pass_of[instruction->chunk * microbatches + instruction->microbatch];
 }
 
