@@ -114,7 +114,7 @@ static void what_has_no_slots_is_explained(void **state)
     (void)state;
     write_cluster("plain.yaml", "");
     write_cluster("eight.yaml", "chassis: hgx-8-air\n");
-    check(1, "expected the key 'chassis' beside 'gpu'", "--slots -c @/plain.yaml -l t=4,p=8 2>&1");
+    check(1, "expected the key 'chassis' next to 'gpu'", "--slots -c @/plain.yaml -l t=4,p=8 2>&1");
     check(1, "its groups of 8 GPUs have to be a part of the 8 of a node",
           "--slots -c @/eight.yaml -l t=8,p=4 2>&1");
     check(1, "it has virtual stages", "--slots -c @/eight.yaml -l t=4,p=8,v=2 2>&1");

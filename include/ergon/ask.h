@@ -168,7 +168,7 @@ int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *ques
                    struct erg_error *err);
 
 /* A trace of jobs for simulations, as text alone: drawn as a recipe says, or imported from the log
- * of another cluster, of which the watch hears what was left out: ergon import(1). */
+ * of another cluster; the watch gets messages on rows left out: ergon-import(1). */
 struct erg_ask_trace {
     size_t size;
     const char *cluster;      /* the file of the cluster that its jobs are to run on */

@@ -47,7 +47,7 @@ struct erg_characterization_options {
     int32_t seeded;      /* 1: `seed` replaces the study's */
     uint64_t seed;
     const struct erg_watch *watch;
-    int32_t list;        /* 1: says what there is to run, and runs nothing */
+    int32_t list;        /* 1: lists the points and runs nothing */
     const char *device;  /* "emulated" (NULL), or "host", "cuda": points are trained here, too */
     const char *program; /* the command ergon, which trains points; NULL: as of PATH */
     const char *const *others; /* folders of studies, for findings that compare clusters */

@@ -30,7 +30,7 @@ int erg_answer_check(const struct erg_answer *answer, struct erg_error *err)
     return answer->checked;
 }
 
-/* What was written is complete; false: there was no memory for it. */
+/* True if the written text is complete; false: out of memory. */
 static bool finish(struct erg_answer *answer)
 {
     bool whole = true;

@@ -60,7 +60,7 @@ int erg_train_check_export(const char *folder, struct erg_error *err)
 
 /* ---- what would run ---- */
 
-/* What was asked, with the options as far as the caller's go. */
+/* The question, with the options that the caller's struct has. */
 struct previewing {
     struct erg_answer *answer;
     const char *job;
@@ -79,7 +79,7 @@ static int check_memory(const struct erg_run_preview *preview, struct erg_backen
     return erg_run_memory_check(&request, most, err);
 }
 
-/* What a run would choose on so many ranks that are all like this one. */
+/* The choice of a run with this number of ranks, all like this one. */
 static int choose_layout(struct erg_run_layout *chosen, const struct previewing *at,
                          const struct erg_job *job, int world, struct erg_backend *backend,
                          struct erg_error *err)
@@ -138,8 +138,8 @@ static int preview(const struct previewing *at, const struct erg_job *job, const
     return result;
 }
 
-/* Of any layout: that which a run would choose. Ranks that nobody has started are as many as GPUs
- * of the cluster. */
+/* The layout that a run would choose. Where no ranks were started, a rank for each GPU of the
+ * cluster is assumed. */
 static int preview_choice(const struct previewing *at, const struct erg_job *job, int world,
                           struct erg_backend *backend, struct erg_error *err)
 {

@@ -1,4 +1,4 @@
-/* What a study has come to, for people: its points, its findings, or what there is to run. */
+/* The results of a study, for people: its points, its findings, or the list of its runs. */
 #ifndef ERG_API_CHARACTERIZING_PRINT_H
 #define ERG_API_CHARACTERIZING_PRINT_H
 

@@ -44,7 +44,7 @@ static void add_known(struct erg_table *table, const char *sign, double value, c
         erg_table_add(table, "%s%.3g %s", sign, value, unit);
 }
 
-/* What the runs have measured. */
+/* The measurements of the runs. */
 static void add_runs(struct erg_text *text, const struct erg_fitting *at)
 {
     static const char *const heads[] = {"run",    "device", "layout",    "steps",

@@ -1,4 +1,4 @@
-/* What a fit has found, for people. */
+/* The result of a fit, for people. */
 #ifndef ERG_API_FITTING_PRINT_H
 #define ERG_API_FITTING_PRINT_H
 

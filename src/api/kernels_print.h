@@ -1,4 +1,4 @@
-/* What traces of GPUs say, as tables for people and as CSV. */
+/* Sums of GPU traces, as tables for people and as CSV. */
 #ifndef ERG_API_KERNELS_PRINT_H
 #define ERG_API_KERNELS_PRINT_H
 

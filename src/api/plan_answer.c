@@ -32,7 +32,7 @@ static void print_export(FILE *out, const struct erg_planning *call,
     erg_text_release(&text);
 }
 
-/* A layout beside the best of those that fit, if there is one. */
+/* A layout next to the best of those that fit, if there is one. */
 static int print_beside_best(FILE *out, struct erg_planning *call,
                              const struct erg_layout_candidate *one, const char *verdict,
                              struct erg_error *err)
@@ -59,7 +59,7 @@ static int print_beside_best(FILE *out, struct erg_planning *call,
     return 0;
 }
 
-/* What a layout that does not fit would be with as much memory as it needs: as it is, without
+/* A layout that does not fit, with as much memory as it needs: as it is, without
  * offloading. */
 static int print_unfit(FILE *out, struct erg_planning *call, const struct erg_layout *layout)
 {

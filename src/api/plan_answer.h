@@ -1,5 +1,5 @@
 /*
- * Layouts of a job, asked and answered as text for people or as JSON: one layout, one beside the
+ * Layouts of a job, asked and answered as text for people or as JSON: one layout, one next to the
  * best, or the best of all, at the highest clock or over clocks, on GPUs of one kind or several.
  */
 #ifndef ERG_API_PLAN_ANSWER_H
@@ -9,10 +9,10 @@
 
 #include <stdio.h>
 
-/* What is wished; what was not given is NAN, NULL, ERG_NOT_GIVEN or below 0. */
+/* The wishes; those not given are NAN, NULL, ERG_NOT_GIVEN or below 0. */
 struct erg_planning_wish {
     struct erg_layout_wish wish;
-    const char *why;    /* a layout to show beside the best */
+    const char *why;    /* a layout to show next to the best */
     const char *output; /* the folder for all that was found */
     int export;         /* enum erg_export_format, or one below */
     int planner;        /* enum erg_planner */

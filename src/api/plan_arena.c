@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the planner needs of a call: all but the allocation is the same for all numbers of GPUs. */
+/* The inputs of a planner call: all except the allocation are equal for all numbers of GPUs. */
 struct query {
     const struct erg_layout_query *at;
     struct erg_grid_ops ops;
@@ -66,7 +66,7 @@ static int query_init(struct query *query, const struct erg_layout_query *at, st
     return 0;
 }
 
-/* On so many GPUs. */
+/* Plans for a number of GPUs. */
 static int set(struct erg_estimate_setting *setting, const struct query *query, long gpus,
                struct erg_error *err)
 {
@@ -229,7 +229,7 @@ static int answer(FILE *out, const struct query *query, const struct erg_plannin
         return print_profile(out, query, err);
     if (query->at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
-                        "--gpus gives %zu numbers of GPUs; --planner arena needs one, but for "
+                        "--gpus gives %zu numbers of GPUs; --planner arena needs one, except for "
                         "--export profile",
                         query->at->search_count);
     return show_grids(out, query, json, err);

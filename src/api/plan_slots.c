@@ -20,7 +20,7 @@ static int find_chassis(const struct erg_layout_query *at, const struct erg_chas
     if (!cluster->chassis)
         return erg_fail(err, ERG_FAILED,
                         "--slots: the cluster does not say how its nodes are cooled; expected the "
-                        "key 'chassis' beside 'gpu'");
+                        "key 'chassis' next to 'gpu'");
     *chassis = at->job->kinds[0].chassis; /* checked with the job */
     if (!at->cluster)
         return 0;
@@ -77,7 +77,7 @@ static void print_text(FILE *out, const struct erg_layout_slots *slots,
     }
     fprintf(out,
             "node %ld of %ld, which has most to do, cooled as %s; slots of each tensor group, "
-            "beside those in the order of "
+            "compared with those in the order of "
             "the ranks\n",
             slots->node + 1, slots->nodes, chassis->name);
     erg_print_table(out, &table, "");

@@ -11,7 +11,7 @@ struct erg_frontier_streams {
     FILE *table, *csv, *json;
 };
 
-/* What is wished; of numbers ERG_NOT_GIVEN and NAN are not given (base/given.h). */
+/* The wishes; numbers that are ERG_NOT_GIVEN or NAN are not given (base/given.h). */
 struct erg_profile_frontier_wish {
     const char *profile; /* the file */
     long microbatches, virtual_stages, points, seed;

@@ -278,7 +278,7 @@ int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool jso
         return erg_fail(err, ERG_USAGE, "--part and --slurm exclude each other");
     if (json && (request->part || request->slurm != ERG_NOT_GIVEN))
         return erg_fail(err, ERG_USAGE,
-                        "--json goes without --part and --slurm, of which the "
+                        "--json goes without --part and --slurm, because the "
                         "results are not seen together");
     if ((request->part && parse_part(&part, request->part, err) != 0) ||
         erg_sweep_load(&sweep, request->file, err) != 0)

@@ -13,7 +13,7 @@
 struct erg_sweep_wish {
     const char *file, *output;
     const char *part; /* "2/8", or NULL */
-    long slurm;       /* print the script of so many tasks; ERG_NOT_GIVEN: do not */
+    long slurm;       /* tasks of the script to print; ERG_NOT_GIVEN: print none */
 };
 
 int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool json,

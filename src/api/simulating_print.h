@@ -1,4 +1,4 @@
-/* What a simulation has come to, for people. */
+/* The result of a simulation, for people. */
 #ifndef ERG_API_SIMULATING_PRINT_H
 #define ERG_API_SIMULATING_PRINT_H
 

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* What is shown. */
+/* The programme to show. */
 struct shown {
     const struct erg_plan *plan;
     enum erg_method method;

@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Of a plan's file; the members are those of struct erg_programme_wish and erg_programme_bound().
- */
+/* For a plan's file; members as in struct erg_programme_wish and erg_programme_bound(). */
 struct erg_programme_shown_wish {
     const char *plan, *method;
     size_t number; /* of the point, from 1 on; 0: the selected one */

@@ -50,7 +50,7 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
 int erg_launch_own_rank(void);
 
 /* Whether this process does what one rank does alone; the others say that they leave it to rank 0.
- * `any`: its rank is that of whatever launcher, else the one that erg_launch_run() gave: other
+ * `any`: its rank is that of any launcher, else the one that erg_launch_run() gave: other
  * launchers' variables do not matter then. */
 bool erg_launch_leads(bool any);
 

@@ -1,4 +1,4 @@
-/* What doctor has found, as lines and as JSON. */
+/* The findings of doctor, as lines and as JSON. */
 #include "observe/doctor_print.h"
 
 #include "io/json.h"

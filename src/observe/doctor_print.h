@@ -1,4 +1,4 @@
-/* What doctor has found: lines for people, or a document. */
+/* The findings of doctor: lines for people, or a document. */
 #ifndef ERG_OBSERVE_DOCTOR_PRINT_H
 #define ERG_OBSERVE_DOCTOR_PRINT_H
 

@@ -16,7 +16,7 @@
 
 static const int64_t learning_ns = 1500000000; /* at most */
 
-/* What energy is read from: GPUs by a meter, or the CPU alone. */
+/* The source of energy: GPUs by a meter, or the CPU alone. */
 struct sources {
     struct erg_meter *meter;
     struct erg_rapl *rapl;
@@ -109,7 +109,7 @@ static void take_parts(const struct sources *sources, const struct erg_part *par
 
 /* ---- one run ---- */
 
-/* `parts` NULL: nobody wants them. */
+/* `parts` may be NULL. */
 static int run_child(const struct erg_child_signals *signals, const char *const *command,
                      struct erg_parts *parts, struct erg_child_end *end, struct erg_error *err)
 {

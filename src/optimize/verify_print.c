@@ -62,7 +62,7 @@ static void print_clocks(FILE *out, const struct erg_verification *verification)
             most);
 }
 
-/* What of the plan the table shows, where its instructions differ. */
+/* The part of the plan in the table, if its instructions differ. */
 static void print_shares(FILE *out, const struct erg_verification *verification)
 {
     const char *before = "\n";

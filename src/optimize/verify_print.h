@@ -1,4 +1,4 @@
-/* What a verification says: tables for people, or a document. */
+/* The result of a verification: tables for people, or a document. */
 #ifndef ERG_OPTIMIZE_VERIFY_PRINT_H
 #define ERG_OPTIMIZE_VERIFY_PRINT_H
 

@@ -1,5 +1,5 @@
 /*
- * What ergon probe prints: what the machine can do, and the constants that follow, for people and
+ * The text of ergon probe: the abilities of the machine and the fitted constants, for people and
  * for programs.
  */
 #ifndef ERG_PROBE_PROBE_PRINT_H

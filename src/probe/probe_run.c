@@ -94,7 +94,7 @@ static int measure(struct erg_probe_run *at, uint64_t seed, struct erg_error *er
 
 /* ---- before it ---- */
 
-/* What the GPUs are called that are measured, or that the rows are of. */
+/* The name of the GPUs that are measured, or of those in the rows. */
 static int name_gpu(const struct erg_probe_run *at, char *name, size_t capacity,
                     struct erg_error *err)
 {

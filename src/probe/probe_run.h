@@ -1,6 +1,6 @@
 /*
- * What the GPUs of this machine, or emulated ones, can do: measured, or taken from rows that are
- * there, and the constants that explain it.
+ * Measures the abilities of the GPUs of this machine, or of emulated ones, or takes them from rows,
+ * and fits the constants that explain them.
  */
 #ifndef ERG_PROBE_PROBE_RUN_H
 #define ERG_PROBE_PROBE_RUN_H
@@ -17,7 +17,7 @@ struct erg_probe_run;
 struct erg_probe_wish {
     const char
         *calibrate;   /* a file for the GPU whose constants explain them, "NAME.yaml"; or NULL */
-    const char *rows; /* keeps measurements; NULL: beside `calibrate`, or nowhere */
+    const char *rows; /* keeps measurements; NULL: next to `calibrate`, if that is set */
     const char *from; /* rows that are there: nothing is measured; or NULL */
     const char *base; /* the GPU to start from; NULL: the catalogue's entry for what is measured */
     bool real;        /* GPUs of this machine are measured, by all ranks */
@@ -26,7 +26,7 @@ struct erg_probe_wish {
     uint64_t seed;
 };
 
-/* To be freed, whatever becomes of it. */
+/* The caller frees it in every case. */
 int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_wish *wish,
                   struct erg_error *err);
 void erg_probe_run_free(struct erg_probe_run *run);

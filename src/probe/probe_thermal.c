@@ -1,4 +1,4 @@
-/* ergon probe --thermal: records or takes a recording, fits a chassis, and says what it found. */
+/* ergon probe --thermal: records or takes a recording, fits a chassis, and prints the result. */
 #define _GNU_SOURCE /* realpath */
 #include "probe/probe_thermal.h"
 #include "io/print.h"

@@ -48,7 +48,7 @@ static void add_jobs(struct erg_text *out, const json_t *status)
     for (int p = 0; p < PHASES; p++)
         erg_text_printf(out, "ergon_schedule_jobs{phase=\"%s\"} %zu\n", phases[p], counts[p]);
     add_number(out, "ergon_schedule_jobs_needing_attention", "gauge", "",
-               "Managed jobs that somebody has to look at.", (double)attention);
+               "Managed jobs that need attention.", (double)attention);
 }
 
 static void add_gpus(struct erg_text *out, const struct erg_schedule_counts *counts)

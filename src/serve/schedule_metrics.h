@@ -7,8 +7,8 @@
 #include <jansson.h>
 
 /*
- * The families of OpenMetrics that follow from a status, without the text's end. What the status
- * does not say is left out; NULL: there is none yet.
+ * The families of OpenMetrics that follow from a status, without the text's end. Values
+ * that the status lacks are left out; NULL: there is no status yet.
  */
 void erg_schedule_metrics(struct erg_text *out, const json_t *status);
 

@@ -62,7 +62,7 @@ static struct erg_text copy_status(struct erg_schedule_page *page, double *age)
 static enum MHD_Result answer_page(struct erg_schedule_page *page,
                                    struct MHD_Connection *connection)
 {
-    /* Names of jobs are anybody's text: whatever they do, nothing is loaded from elsewhere. */
+    /* Names of jobs are text of users: nothing in them may load anything from elsewhere. */
     static const struct erg_serve_header headers[] = {
         {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
         {"Content-Security-Policy",
@@ -211,7 +211,7 @@ static int start(struct erg_schedule_page *page, const char *listen, const struc
                     port);
     if (!erg_serve_is_loopback(address))
         erg_log(ERG_LOG_WARNING,
-                "other machines reach the page at %s: whoever does sees the names, users and "
+                "other machines reach the page at %s: their users see the names, users and "
                 "places of all jobs",
                 listen);
     return 0;

@@ -24,7 +24,7 @@ int erg_schedule_page_open(struct erg_schedule_page **page, const char *listen,
 /* "http://127.0.0.1:9474/" */
 const char *erg_schedule_page_url(const struct erg_schedule_page *page);
 
-/* What is shown from now on; a copy is kept. */
+/* Sets the status to show; keeps a copy. */
 void erg_schedule_page_update(struct erg_schedule_page *page, const json_t *status);
 
 void erg_schedule_page_close(struct erg_schedule_page *page);

@@ -141,7 +141,7 @@ static int listen_at(FILE *out, struct MHD_Daemon **daemon, struct server *serve
         fprintf(out, "http://%.*s:%d\n", host, listen, port);
     if (server->gpus)
         fprintf(out, "http://%.*s:%d/metrics\n", host, listen, port);
-    fflush(out); /* whoever started this waits for the lines */
+    fflush(out); /* the parent process waits for these lines */
     return 0;
 }
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* What is served; NULL: not given. */
+/* The addresses and sources to serve; NULL: not given. */
 struct erg_serve_options {
     const char *listen; /* "ADDRESS:PORT" */
     const char *gpus;   /* as of erg_gpus_open() */

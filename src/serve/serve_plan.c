@@ -95,7 +95,7 @@ enum MHD_Result erg_serve_plan_ask(struct erg_serve_plan *plan, struct erg_serve
     return gone ? MHD_NO : MHD_YES;
 }
 
-/* Under the lock, so that nobody finds it afterwards. */
+/* Under the lock, so that no request finds it afterwards. */
 void erg_serve_plan_finish(struct erg_serve_plan *plan, struct erg_serve_request *request)
 {
     pthread_mutex_lock(&plan->lock);

@@ -22,7 +22,7 @@
 /* Connections of all clients, and seconds that one may be silent. */
 enum { CONNECTIONS = 192, SILENT_S = 30 };
 
-/* By then all sensors have been read once. */
+/* All sensors have been read once by then. */
 static const int64_t first_ns = 2000000000;
 
 struct erg_zeusd {
@@ -34,7 +34,7 @@ struct erg_zeusd {
     int64_t begun_ns;
 };
 
-/* What is asked of a GPU. */
+/* A request about a GPU. */
 struct question {
     struct erg_zeusd *zeusd;
     struct erg_zeusd_guest *guest;
@@ -49,7 +49,7 @@ typedef unsigned act_of_gpu(const struct question *question, uint32_t gpu, struc
 
 /* ---- reads ---- */
 
-/* What stands before the value of a GPU. */
+/* The text before the value of a GPU. */
 static void begin_member(struct erg_text *answer, uint32_t gpu)
 {
     erg_text_printf(answer,
@@ -80,7 +80,7 @@ static unsigned read_power(const struct question *question, uint32_t gpu, struct
     return status == 200 ? status : put_reading(question, gpu, ERG_METRIC_POWER_AVERAGE, "", err);
 }
 
-/* Of the driver: the daemon's reading may be older than the latest change. */
+/* Asks the driver: the daemon's reading may be older than the latest change. */
 static unsigned read_limit(const struct question *question, uint32_t gpu, struct erg_error *err)
 {
     int64_t limit_mw;
@@ -485,7 +485,7 @@ void erg_zeusd_free(struct erg_zeusd *zeusd)
 {
     if (!zeusd)
         return;
-    close(zeusd->guests[0]); /* nobody is let in any more */
+    close(zeusd->guests[0]); /* no new guests */
     if (zeusd->server) {
         unlink(zeusd->path);
         MHD_stop_daemon(zeusd->server);

@@ -13,8 +13,8 @@
  * 404 for what is not there, 500 for what the driver refuses.
  *
  * Each process that asks is a guest of the daemon (daemon/daemon.h), known by its socket alone.
- * What it sets is a lease of that process, whichever of its connections asked, under the same rules
- * and in the same audit. It ends when the process resets it, and with the process.
+ * Its settings are a lease of that process, over all of its connections, under the same rules and
+ * in the same audit. It ends when the process resets it, and with the process.
  */
 #ifndef ERG_SERVE_ZEUSD_H
 #define ERG_SERVE_ZEUSD_H

@@ -36,7 +36,7 @@ static void say_imported(const struct erg_trace_import *import, const char *path
     erg_log(ERG_LOG_WARNING,
             "%s: %zu job%s of a log as of %s; left out: %zu that asked for no GPUs, %zu that never "
             "ran, %zu that still ran when the log ended, %zu wrong; drawn: the models of %zu, the "
-            "GPU types of %zu; %zu ask for another number of GPUs, of which profiles speak",
+            "GPU types of %zu; %zu ask for another number of GPUs that profiles have",
             path, import->jobs, erg_plural(import->jobs), import->layout, import->without_gpus,
             import->never_ran, import->still_ran, import->wrong, import->given_model,
             import->given_type, import->resized);

@@ -187,7 +187,7 @@ void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energ
 
 /* ---- the iteration ---- */
 
-/* One GPU of each stage; returns the pipeline's time, of which it waits `uneven_s`. */
+/* One GPU of each stage; returns the pipeline's time with its wait `uneven_s`. */
 static double add_pipeline(double *items, const struct erg_layout_energy_place *places,
                            size_t count, const struct erg_layout *layout, double uneven_s)
 {

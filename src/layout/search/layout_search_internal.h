@@ -35,7 +35,7 @@ struct erg_layout_places {
 struct erg_layout_site {
     const struct erg_layout_search *search;
     long tensor, context, microbatch, expert, shards, gpus;
-    /* By kind: stages that all lie in one node, and other stages. */
+    /* For each kind: stages that all lie in one node, and other stages. */
     struct erg_layout_site_pieces {
         bool known;
         struct erg_layout_pieces pieces;

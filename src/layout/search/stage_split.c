@@ -118,7 +118,7 @@ static long alike_in_memory(const struct split_problem *at, long stage)
     return place->end - 1 - stage;
 }
 
-/* Of each place the two ends, and by their messages to both sides what lies between. */
+/* The two ends of each place, and the stages between them by their messages to both sides. */
 enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
 /* Adds stages to the group of those that are like them. */

@@ -301,7 +301,7 @@ function momentChart(title, note, units, lines) {
     frame, lines.map(line => s("path", { d: path(line), fill: "none", stroke: line.color, "stroke-width": line.dashed ? 1.6 : 2.2, "stroke-dasharray": line.dashed ? "6 4" : null })));
     addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places, at: places.length - 1,
       textAt: i => [`${length((Date.now() - moments[i].ms) / 1000)} ago`, ...lines.filter(line => isNumber(moments[i][line.key])).map(line => line.text(moments[i][line.key]))].join("\n") });
-    /* While somebody reads values off it, it stays. */
+    /* It stays while a person reads values off it. */
     for (const name of ["pointerenter", "focus"]) svg.addEventListener(name, () => { held = true; });
     for (const name of ["pointerleave", "blur"]) svg.addEventListener(name, () => { held = false; });
     place.replaceChildren(svg);

@@ -133,7 +133,7 @@ static void print_table(FILE *out, const struct erg_memory_answer *answer)
     erg_print_table(out, &table, "");
 }
 
-/* What crosses the links of a GPU of each stage, and what that makes wait. */
+/* The bytes over the links of a GPU of each stage, and the time that waits for them. */
 static void print_traffic(FILE *out, const struct erg_memory_answer *answer)
 {
     enum { KINDS = ERG_MEMORY_RECEIVE + 1 };

@@ -1,4 +1,4 @@
-/* What ergon memory prints for people: a line per stage, what binds, and whether it fits. */
+/* The text of ergon memory for people: a line per stage, the item that binds, whether it fits. */
 #ifndef ERG_REPORT_TEXT_MEMORY_PRINT_H
 #define ERG_REPORT_TEXT_MEMORY_PRINT_H
 

@@ -1,4 +1,4 @@
-/* How many GPUs to use: every number of them beside the others. */
+/* The number of GPUs to use: a line for each number. */
 #include "io/print.h"
 #include "report/text/plan_print.h"
 
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* What stands behind a number of GPUs. */
+/* The text after a number of GPUs. */
 static void add_remark(struct erg_table *table, const struct erg_goal *query,
                        const struct erg_layout_count *count, double energy_j)
 {
@@ -18,7 +18,7 @@ static void add_remark(struct erg_table *table, const struct erg_goal *query,
                   count->on_frontier && missed ? ", " : "", missed ? missed : "");
 }
 
-/* Of several kinds a column for each. */
+/* A column for each kind of GPU. */
 static size_t kind_columns(const struct erg_layout_answer *answer)
 {
     return answer->searches->kind_count > 1 ? answer->searches->kind_count : 0;
@@ -56,7 +56,7 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     erg_text_release(&name);
 }
 
-/* A number of GPUs with which nothing fits, of whatever kinds. */
+/* A number of GPUs with which nothing fits, of any kinds. */
 static void add_unfit_count(struct erg_table *table, long gpus, size_t kinds)
 {
     erg_table_add(table, "%ld", gpus);
@@ -67,7 +67,7 @@ static void add_unfit_count(struct erg_table *table, long gpus, size_t kinds)
         erg_table_add(table, "%s", "");
 }
 
-/* What makes a number of GPUs the right one. */
+/* The reason for the chosen number of GPUs. */
 enum wish { FASTEST, LEAST_ENERGY, FEWEST_HOURS, WISHES };
 
 static double wish_value(const struct erg_layout_pick *pick, enum wish wish)

@@ -14,7 +14,7 @@ _Static_assert((int)ERG_TIME_ITEMS <= MOST_ITEMS && (int)ERG_MEMORY_ITEMS <= MOS
                    (int)ERG_LAYOUT_ENERGY_ITEMS <= MOST_ITEMS,
                "room for every item");
 
-/* What something of a layout is made of. */
+/* The parts of a value of a layout. */
 struct parts {
     double items[MOST_ITEMS], sum;
 };
@@ -87,7 +87,7 @@ static void print_energies(FILE *out, const struct erg_layout_answer *answer,
                 other ? &parts[1] : NULL);
 }
 
-/* Of the stage that needs most, which is returned. */
+/* Adds the items of the stage that needs most; returns that stage. */
 static long find_bytes(struct parts *parts, const struct erg_layout_search *search,
                        const struct erg_layout *layout)
 {

@@ -117,7 +117,7 @@ static void print_stage(FILE *out, const struct erg_plan *plan, const struct erg
     free(legend.forward);
 }
 
-/* What a step takes, where that is known. */
+/* Time and energy of a step, if known. */
 static void print_beyond(FILE *out, const struct erg_plan *plan, const struct erg_plan_point *point)
 {
     struct erg_plan_beyond beyond;

@@ -1,4 +1,4 @@
-/* What ergon plan prints for people: what was asked, layouts, what each stage does, a frontier. */
+/* The text of ergon plan for people: the question, layouts, the work of each stage, a frontier. */
 #include "report/text/plan_print.h"
 #include "io/print.h"
 
@@ -36,7 +36,7 @@ static bool is_mixed(const struct erg_layout_answer *answer)
     return answer->searches->kind_count > 1;
 }
 
-/* "64 H800-SXM-80GB"; of several kinds how many of which there are, with their engines. */
+/* "64 H800-SXM-80GB"; for several kinds the number of each, with their engines. */
 static void print_gpus(FILE *out, const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
@@ -234,7 +234,7 @@ void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found)
         fprintf(out, ", %llu are slower than these with any memory",
                 (unsigned long long)found->slower);
     if (found->bounded)
-        fprintf(out, "; %llu numbers of stages are too slow whatever else is chosen",
+        fprintf(out, "; %llu numbers of stages are too slow with any other choice",
                 (unsigned long long)found->bounded);
     fprintf(out, ".\n");
     print_letters(out);
@@ -242,7 +242,7 @@ void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found)
 
 /* ---- where stages lie ---- */
 
-/* What the stages of a block do each for itself. */
+/* The items in which the stages of a block differ. */
 static void print_own_ways(FILE *out, const struct erg_layout *layout, long first, long end)
 {
     fprintf(out, "; recompute");

@@ -1,4 +1,4 @@
-/* What ergon plan prints for people. */
+/* The text of ergon plan for people. */
 #ifndef ERG_REPORT_TEXT_PLAN_PRINT_H
 #define ERG_REPORT_TEXT_PLAN_PRINT_H
 
@@ -14,7 +14,7 @@ void erg_plan_print_rows(FILE *out, const struct erg_layout_answer *answer,
 /* How many were tried and what became of them. */
 void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found);
 
-/* Of several kinds of GPUs which stages lie where, and how many layers each has. */
+/* The kind of GPU and the layers of each stage, if there are several kinds. */
 void erg_plan_print_stages(FILE *out, const char *what, const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate);
 /* For software that knows one kind of GPU: which ranks are which, as comments. */
@@ -30,7 +30,7 @@ void erg_plan_print_counts(FILE *out, const struct erg_layout_answer *answer);
 
 /*
  * The seconds and joules of an iteration with everything at the highest clock, and the bytes of the
- * GPU that needs most, item by item; beside those of another layout unless `other` is NULL
+ * GPU that needs most, item by item; next to those of another layout unless `other` is NULL
  * (plan_items.c).
  */
 void erg_plan_print_items(FILE *out, const struct erg_layout_answer *answer,

@@ -13,7 +13,7 @@ struct erg_tokenize_wish {
     const char *end;    /* id or text of the token behind a document; NULL: the model's */
 };
 
-/* Of the corpus only what it counted is left. */
+/* Only the counts of the corpus are left. */
 int erg_tokenize(struct erg_corpus *corpus, struct erg_token_totals *totals,
                  const struct erg_tokenize_wish *wish, struct erg_error *err);
 

@@ -55,7 +55,7 @@ static void print_ranks(FILE *out, const struct erg_run_preview *preview, struct
                     (double)preview->stages[stage].host_bytes / unit.bytes, unit.name);
 }
 
-/* What the largest rank's memory is made of, buffer by buffer. */
+/* The memory of the largest rank, buffer by buffer. */
 static void print_buffers(FILE *out, const struct erg_run_preview *preview, struct unit unit)
 {
     const struct erg_rank_memory *memory = &preview->stages[preview->most];
@@ -124,7 +124,7 @@ static void print_plan(FILE *out, const struct erg_run_preview *preview)
     erg_print_table(out, &table, "  ");
 }
 
-/* The ways that would be tried, the most promising first but for the reference. */
+/* The ways that would be tried, the most promising first, behind the reference. */
 static void print_ways(FILE *out, const struct erg_run_preview *preview)
 {
     const struct erg_plan *plan = preview->plan;

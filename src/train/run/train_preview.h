@@ -1,4 +1,4 @@
-/* What ergon train --dry-run prints. */
+/* The text of ergon train --dry-run. */
 #ifndef ERG_TRAIN_RUN_TRAIN_PREVIEW_H
 #define ERG_TRAIN_RUN_TRAIN_PREVIEW_H
 

@@ -79,7 +79,7 @@ static json_t *open_sibling(struct erg_json_place *root, char **text, char *path
     return *result == 0 ? document : NULL;
 }
 
-/* eos_token_id of a model's config.json: a number, or several, the first of which ends
+/* eos_token_id of a model's config.json: a number, or several, whose first ends
  * documents. */
 static int read_end_id(struct erg_tokenizer *tokenizer, const struct erg_json_place *config,
                        struct erg_error *err)
