@@ -385,16 +385,23 @@ static void a_profile_becomes_a_plan_that_saves(void **state)
     assert_true(shared != MAP_FAILED);
     snprintf(path, sizeof path, "%s", in_folder("profile.csv"));
     snprintf(plan, sizeof plan, "%s", in_folder("plan.json"));
-    run_job(&world, ERG_HOOK_PROFILE, NULL, MOST_STEPS);
     const struct erg_hook_stats *stats = &shared->results[0].stats;
-    print_message("%d steps: %s\n", (int)stats->steps, stats->profile);
-    assert_int_equal(stats->profile_over, 1);
-    assert_string_equal(stats->trouble, "");
-    const char *claim = strstr(stats->profile, "to +-");
-    assert_non_null(claim);
-    const char *more = strstr(claim, "; at ");
-    check_profile(path, 0.01 * strtod(claim + strlen("to +-"), NULL),
-                  more ? atoi(more + strlen("; at ")) : 0, &clocks);
+    const char *claim = NULL;
+    int left_out =
+        1; /* clocks; on a busy machine a profile may lack the fast ones, and saves less */
+    for (int attempt = 0; attempt < 4 && left_out > 0; attempt++) {
+        unlink(path);
+        unlink(world.log);
+        run_job(&world, ERG_HOOK_PROFILE, NULL, MOST_STEPS);
+        print_message("%d steps: %s\n", (int)stats->steps, stats->profile);
+        assert_int_equal(stats->profile_over, 1);
+        assert_string_equal(stats->trouble, "");
+        claim = strstr(stats->profile, "to +-");
+        assert_non_null(claim);
+        const char *more = strstr(claim, "; at ");
+        left_out = more ? atoi(more + strlen("; at ")) : 0;
+    }
+    check_profile(path, 0.01 * strtod(claim + strlen("to +-"), NULL), left_out, &clocks);
     assert_int_equal(stats->profile_clocks, clocks);
     check_locks(&world);
     for (int rank = 1; rank < RANKS; rank++)
