@@ -40,7 +40,7 @@ for page in man/*.1; do
 done
 readmes=$(find data examples -name README.md)
 while read -r area known pattern; do
-    # shellcheck disable=SC2086 # readmes: a list of names without blanks
+    # shellcheck disable=SC2046,SC2086 # lists of names without blanks
     case $area in
     '' | '#'*) continue ;;
     plain) set -- README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/architecture.md docs/results.md docs/guide docs/decisions \

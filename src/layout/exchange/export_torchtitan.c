@@ -214,11 +214,12 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
     if (!model->learned_positions)
         add_rotary(out, model);
     if (model->kv_heads < layout->tensor)
-        erg_text_printf(out,
-                        "# NOT THE SAME: in the plan each of %ld KV heads is on several of %ld tensor "
-                        "ranks; torchtitan\n"
-                        "# splits KV heads over ranks and refuses this.\n",
-                        model->kv_heads, layout->tensor);
+        erg_text_printf(
+            out,
+            "# NOT THE SAME: in the plan each of %ld KV heads is on several of %ld tensor "
+            "ranks; torchtitan\n"
+            "# splits KV heads over ranks and refuses this.\n",
+            model->kv_heads, layout->tensor);
     if (model->tied && layout->pipeline > 1)
         erg_text_add(out,
                      "# NOT THE SAME: torchtitan refuses tied embeddings with pipeline stages. "
