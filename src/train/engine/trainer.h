@@ -59,6 +59,12 @@ int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_opti
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);
 
+/* A plan of the job's scheduler, by its number; 0: there is none. */
+struct erg_train_pace {
+    long number;
+    double slowdown; /* at least 1 */
+};
+
 struct erg_train_step {
     uint64_t step;    /* from 1 */
     uint64_t updates; /* made so far */
@@ -72,6 +78,9 @@ struct erg_train_step {
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
     int signal;   /* the number of one that a rank had been sent when the step began, or enum
                    * erg_trainer_wish of one; 0: none */
+    struct erg_train_pace pace; /* that rank 0 wanted when the step began */
+    double busy_s; /* least time of a rank in a step. All ranks know one number: a rank that began
+                    * before the others has waited for them, and its own time is too long. */
 };
 
 /* Requests of a rank, which act like a signal, so that all ranks follow them after the same step.
@@ -89,6 +98,9 @@ enum erg_trainer_wish {
 enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
+
+/* At rank 0: what all ranks learn at the end of the next step and of later ones. */
+void erg_trainer_want_pace(struct erg_trainer *trainer, struct erg_train_pace pace);
 
 /*
  * World call: from the next step on instructions run as at the point that the owner of the plan has

@@ -56,7 +56,10 @@ struct erg_trainer {
     bool connected; /* ranks reach each other's memory, or have tried to */
     bool in_step;   /* or one has failed on its way */
     struct erg_watchdog *watchdog;
-    int skips; /* steps in a row whose gradients were not finite */
+    int skips;                     /* steps in a row whose gradients were not finite */
+    struct erg_train_pace wanted;  /* at rank 0 */
+    int64_t began_ns, reported_ns; /* this step; its report */
+    double after_s;                /* that the step before took after its report */
 
     size_t inputs; /* tokens of a step on this rank */
     /* Memory of the device. */
@@ -115,6 +118,8 @@ struct erg_rank_report {
     double waited_s; /* for the tokens of this step and of the next one */
     bool writes;     /* its share of a checkpoint is still being written */
     struct erg_rank_pace pace;
+    double busy_s; /* of this step until the report, and of the one before from there to its end */
+    struct erg_train_pace plan; /* of the scheduler; at rank 0, others have none */
 };
 
 /* World call: a rank's report becomes that of all. */

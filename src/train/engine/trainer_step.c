@@ -1,6 +1,7 @@
 /* Trainer: one step, which all ranks take together. */
 #include "train/engine/trainer_internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -119,6 +120,9 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
     all->unreadable = all->unreadable || one->unreadable;
     all->waited_s = fmax(all->waited_s, one->waited_s);
     all->writes = all->writes || one->writes;
+    all->busy_s = all->busy_s > 0 ? fmin(all->busy_s, one->busy_s) : one->busy_s;
+    if (one->plan.number)
+        all->plan = one->plan;
 }
 
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
@@ -175,7 +179,11 @@ static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *
     if (erg_passes_worked(trainer->passes, &report->pace.worked_s, err) != 0)
         return -1;
     report->writes = trainer->writer && !erg_checkpoint_written(trainer->writer);
-    return erg_trainer_sum_reports(trainer, report, err);
+    report->plan = trainer->wanted;
+    report->busy_s = trainer->after_s + 1e-9 * (double)(erg_now_ns() - trainer->began_ns);
+    int summed = erg_trainer_sum_reports(trainer, report, err);
+    trainer->reported_ns = erg_now_ns();
+    return summed;
 }
 
 /* World call: updates the weights unless the gradients say nothing. */
@@ -255,6 +263,11 @@ int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span 
     return 0;
 }
 
+void erg_trainer_want_pace(struct erg_trainer *trainer, struct erg_train_pace pace)
+{
+    trainer->wanted = pace;
+}
+
 bool erg_trainer_is_whole(const struct erg_trainer *trainer)
 {
     return !trainer->in_step;
@@ -272,12 +285,14 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
     if (take_batch(trainer, &batch, err) != 0)
         return -1;
     trainer->in_step = true;
+    trainer->began_ns = erg_now_ns();
     erg_watchdog_begin(trainer->watchdog, step->step);
     int result = run_batch(trainer, batch, &report, err);
     erg_watchdog_end(trainer->watchdog);
     if (result != 0 || update(trainer, &report, step, err) || follow_straggler(trainer, err))
         return -1;
     trainer->unreadable = report.unreadable;
+    trainer->after_s = 1e-9 * (double)(erg_now_ns() - trainer->reported_ns);
     trainer->steps++;
     trainer->tokens += tokens;
     trainer->samples += tokens / (uint64_t)trainer->job->layout.sequence;
@@ -286,5 +301,7 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
     step->tokens = trainer->tokens;
     step->own_wait_s = trainer->waited_s;
     step->longest_wait_s = report.waited_s;
+    step->pace = report.plan;
+    step->busy_s = report.busy_s;
     return trainer->writer && !report.writes ? erg_trainer_commit(trainer, err) : 0;
 }

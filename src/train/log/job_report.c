@@ -96,6 +96,8 @@ static void append(struct erg_job_report *report)
         "iteration_s", report->iteration_s, "joules", report->joules, "checkpoint",
         report->checkpoint ? json_integer((json_int_t)report->checkpoint) : json_null(), "load_s",
         report->load_s, "save_s", report->save_s, "mono_s", 1e-9 * (double)report->reported_ns);
+    if (report->plan)
+        json_object_set_new(line, "plan", json_integer((json_int_t)report->plan));
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     struct erg_text whole = {0};
     erg_text_printf(&whole, "%s\n", text);
@@ -204,6 +206,16 @@ void erg_job_report_step(struct erg_job_report *report, uint64_t step, double st
         isnan(report->iteration_s) ? step_s : (1 - recent) * report->iteration_s + recent * step_s;
     if (erg_now_ns() - report->reported_ns >= every_ns)
         append(report);
+    unlock(report);
+}
+
+void erg_job_report_plan(struct erg_job_report *report, long number)
+{
+    lock(report);
+    if (number != report->plan) {
+        report->plan = number;
+        append(report);
+    }
     unlock(report);
 }
 

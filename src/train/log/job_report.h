@@ -4,13 +4,14 @@
  * ten seconds:
  *
  *     {"v":1,"incarnation":3,"state":"training","iteration":1234,"iteration_s":0.84,"joules":1.2e6,
- *      "checkpoint":1200,"load_s":21.5,"save_s":9.1,"mono_s":5210.3}
+ *      "checkpoint":1200,"load_s":21.5,"save_s":9.1,"mono_s":5210.3,"plan":7}
  *
- * null: not known. Times are durations, except mono_s, which is this machine's monotonic clock. The
- * incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the start,
- * distinguishes a run that is believed dead from the next one. It also tells the old run itself
- * that it was replaced, so that it commits no more checkpoints. "ergon run-job" makes the file
- * before it starts a run, and passes the number in $ERGON_INCARNATION.
+ * null: not known. "plan" is left out until the run follows a plan of the scheduler. Times are
+ * durations, except mono_s, which is this machine's monotonic clock. The incarnation is one more
+ * than that of the run before: FOLDER/incarnation.N, made at the start, distinguishes a run that is
+ * believed dead from the next one. It also tells the old run itself that it was replaced, so that
+ * it commits no more checkpoints. "ergon run-job" makes the file before it starts a run, and passes
+ * the number in $ERGON_INCARNATION.
  */
 #ifndef ERG_TRAIN_LOG_JOB_REPORT_H
 #define ERG_TRAIN_LOG_JOB_REPORT_H
@@ -37,6 +38,7 @@ struct erg_job_report {
     uint64_t iteration, checkpoint;             /* steps made; the newest checkpoint, 0: none */
     double iteration_s, joules, load_s, save_s; /* NaN: not known */
     int64_t changed_ns, reported_ns;            /* when the state changed; of the last line */
+    long plan; /* number of the scheduler's that all ranks follow; 0: of none */
     bool warned;
     /* State of the thread that reports while nothing changes. */
     pthread_t thread;
@@ -63,9 +65,14 @@ int erg_job_report_check(const struct erg_job_report *report, struct erg_error *
 /* A change of state. */
 void erg_job_report_state(struct erg_job_report *report, enum erg_job_state state);
 
-/* A step that took `step_s`, with the joules of the run so far, NaN: not known. */
+/* A step that took `step_s`, with the pause before it and with the joules of the run so far, NaN:
+ * not known. */
 void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s,
                          double joules);
+
+/* All ranks have followed a plan of the scheduler for a whole step: reported at once if it is
+ * another one than before. */
+void erg_job_report_plan(struct erg_job_report *report, long number);
 
 /* The step of the newest checkpoint. */
 void erg_job_report_checkpoint(struct erg_job_report *report, uint64_t step);

@@ -102,7 +102,8 @@ void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
     };
     for (size_t i = 0; i < line->ranks; i++)
         line->on_gpus &= entry->ranks[i].is_gpu != 0;
-    add_speed(line, log->about.job, log->spent_s);
+    /* A pause between steps is none of a step's time, but no tokens are trained in it. */
+    add_speed(line, log->about.job, log->spent_s + log->paused_s);
     add_energy(line);
     line->memory_bytes = most_of(line, offsetof(struct erg_rank_numbers, memory_bytes));
     line->memory_outside_bytes =

@@ -201,6 +201,7 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     log->shortest_s = log->in_window ? fmin(log->shortest_s, entry->step_s) : entry->step_s;
     log->longest_s = log->in_window ? fmax(log->longest_s, entry->step_s) : entry->step_s;
     log->spent_s += entry->step_s;
+    log->paused_s += entry->pause_s;
     log->in_window++;
     if (!entry->disturbed) {
         log->undisturbed_s += entry->step_s;
@@ -214,7 +215,7 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     log->j_per_token = line.j_per_token;
     log->j_per_token_uncertainty = line.j_per_token_uncertainty;
     log->last_tokens = entry->step->tokens;
-    log->spent_s = log->undisturbed_s = 0;
+    log->spent_s = log->paused_s = log->undisturbed_s = 0;
     log->in_window = log->undisturbed = 0;
     erg_run_line_text(text, &line, log->about.steps);
     if (log->metrics >= 0)

@@ -53,6 +53,7 @@ struct erg_run_log {
     double j_per_token, j_per_token_uncertainty;
     uint64_t last_tokens;                  /* of the step that a line was written of last */
     double spent_s, shortest_s, longest_s; /* of the steps in the window */
+    double paused_s;                       /* before these steps */
     double undisturbed_s;                  /* of those that nothing but training took time of */
     uint64_t in_window, undisturbed;
 };
@@ -80,6 +81,7 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
 struct erg_run_log_entry {
     const struct erg_train_step *step;
     double step_s;  /* that it took */
+    double pause_s; /* that the run slept before it, to follow a plan of its scheduler */
     bool disturbed; /* something else took time of it: a start, a trace, a checkpoint, … */
     const struct erg_rank_numbers
         *ranks;                    /* [about.ranks] of the window; NULL: the step is not due */

@@ -1,6 +1,7 @@
 /* A run of training (ergon/train.h): a trainer with its ranks, device, log and checkpoints. */
 #include "train/run/session_internal.h"
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -22,6 +23,8 @@ static int meet_ranks(struct erg_train *train, struct erg_error *err)
     if (erg_launch_environment_read(&train->env, err) != 0)
         return -1;
     erg_job_report_open(&train->report, erg_train_tells(train) ? erg_launch_job_folder() : NULL);
+    if (train->report.folder)
+        erg_plan_watch_open(&train->plans, getenv("ERGON_PLAN"));
     return train->env.world > 1
                ? erg_rendezvous_open(&train->rendezvous, &train->env, MEETING_S, err)
                : 0;
@@ -202,6 +205,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     if (train->stats.end == ERG_TRAIN_DONE && result == 0)
         erg_job_report_state(&train->report, ERG_JOB_DONE);
     erg_job_report_close(&train->report);
+    erg_plan_watch_close(&train->plans);
     erg_trainer_close(train->trainer);
     erg_train_kernels_release(train);
     if (train->gpus)
@@ -310,7 +314,7 @@ static void write_line(struct erg_train *train, const struct erg_run_log_entry *
     train->stats.j_per_token = train->log.j_per_token;
     train->stats.j_per_token_uncertainty = train->log.j_per_token_uncertainty;
     erg_text_release(&line);
-    erg_job_report_step(&train->report, entry->step->step, entry->step_s,
+    erg_job_report_step(&train->report, entry->step->step, entry->step_s + entry->pause_s,
                         train->log.history.energy_j);
 }
 
@@ -340,6 +344,7 @@ static int report(struct erg_train *train, const struct erg_train_step *step, bo
     int result = validates ? validate(train, err) : 0;
     const struct erg_run_log_entry entry = {.step = step,
                                             .step_s = train->stats.step_s,
+                                            .pause_s = train->pause_s,
                                             .disturbed = disturbed,
                                             .ranks = ranks,
                                             .trials = train->tuning.news,
@@ -398,6 +403,42 @@ static void note(struct erg_train *train, const struct erg_train_step *step)
                                                        : ERG_TRAIN_GOES_ON;
 }
 
+/* World call: the ranks follow the plan that rank 0 found before this step from now on. One that
+ * they followed before has had a whole step, which all ranks have ended. */
+static void follow_plan(struct erg_train *train, const struct erg_train_step *step)
+{
+    if (step->pace.number && step->pace.number == train->pace.number && erg_train_tells(train))
+        erg_job_report_plan(&train->report, step->pace.number);
+    train->pace = step->pace;
+}
+
+/* Between steps, where the watchdog does not look: GPUs idle for so long that steps come `slowdown`
+ * times as slowly, and the mean power falls. A signal ends the pause. */
+static void pause_run(struct erg_train *train, const struct erg_train_step *step)
+{
+    const int64_t slice_ns = 100000000, start_ns = erg_now_ns();
+    train->pause_s = 0;
+    if (!(train->pace.slowdown > 1) || train->stats.end != ERG_TRAIN_GOES_ON)
+        return;
+    const double planned_ns = 1e9 * (train->pace.slowdown - 1) * step->busy_s;
+    const int64_t end_ns = start_ns + (int64_t)planned_ns;
+    for (int64_t left_ns; (left_ns = end_ns - erg_now_ns()) > 0;) {
+        if (train->stop || erg_interrupted())
+            break;
+        erg_sleep_ns(left_ns < slice_ns ? left_ns : slice_ns);
+    }
+    train->pause_s = erg_train_seconds_since(start_ns);
+}
+
+static int make_step(struct erg_train *train, struct erg_train_step *step, struct erg_error *err)
+{
+    struct erg_train_pace wanted;
+    if (erg_train_tells(train) &&
+        erg_plan_watch_look(&train->plans, &wanted.number, &wanted.slowdown))
+        erg_trainer_want_pace(train->trainer, wanted);
+    return erg_trainer_step(train->trainer, wish(train), step, err);
+}
+
 int erg_train_step(struct erg_train *train, struct erg_error *err)
 {
     struct erg_error ignored;
@@ -414,7 +455,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     if (traces && erg_train_trace_begin(train, err) != 0)
         return erg_train_explain(train, err);
     int64_t start_ns = erg_now_ns();
-    if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0 ||
+    if (make_step(train, &step, err) != 0 ||
         (traces && erg_train_trace(train, step.step, err) != 0))
         return erg_train_explain(train, err);
     erg_train_note_written(train);
@@ -427,12 +468,18 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     note_wait(train, &step);
     warn_of_jump(train, &step);
     train->made++;
-    if ((train->tuning.on && erg_train_tune_step(train, disturbed, err) != 0) ||
+    /* Trials wait while the run is slowed down: their energy would count the pauses. */
+    bool untried = disturbed || train->pace.slowdown > 1 || step.pace.slowdown > 1;
+    if ((train->tuning.on && erg_train_tune_step(train, untried, err) != 0) ||
         report(train, &step, disturbed, err) != 0)
         return erg_train_explain(train, err);
-    erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
-    if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))
-        return erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON, err);
+    follow_plan(train, &step);
+    erg_time_limit_add_step(&train->limit, train->pause_s + erg_train_seconds_since(start_ns));
+    if ((train->stats.end || step.signal == ERG_TRAINER_SAVE ||
+         (every && step.step % every == 0)) &&
+        erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON, err) != 0)
+        return -1;
+    pause_run(train, &step);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "train/log/data_watch.h"
 #include "train/log/job_report.h"
 #include "train/log/loss_watch.h"
+#include "train/log/plan_watch.h"
 #include "train/log/run_log.h"
 #include "train/run/run_plan.h"
 #include "train/run/run_ways.h"
@@ -73,6 +74,9 @@ struct erg_train {
     volatile sig_atomic_t save_soon;
     struct erg_job_report report; /* at rank 0 */
     struct erg_loss_watch watch;  /* likewise */
+    struct erg_plan_watch plans;  /* likewise */
+    struct erg_train_pace pace;   /* that all ranks follow since the end of a step */
+    double pause_s;               /* that followed the latest step */
     struct erg_data_watch data;
     uint64_t made;      /* steps of this process */
     uint64_t writing;   /* the step whose checkpoint is being written, 0: none */

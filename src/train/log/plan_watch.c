@@ -1,0 +1,100 @@
+/* Reads the plans that the scheduler leaves for a job (train/log/plan_watch.h). */
+#include "train/log/plan_watch.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_BYTES = 1 << 16 };
+static const double most_slowdown = 1e3;
+
+static int read_plan(const char *path, long *number, double *slowdown, struct erg_error *err)
+{
+    struct erg_json_place place;
+    json_t *root;
+    char *text;
+    size_t length;
+    if (erg_file_read(path, MOST_BYTES, &text, &length, err) != 0)
+        return -1;
+    int result = erg_json_open(&place, &root, path, text, length, err);
+    if (result == 0) {
+        *slowdown = 1;
+        result = erg_json_long(&place, "number", 1, LONG_MAX, number, err);
+        if (result == 0 && erg_json_has(&place, "slowdown"))
+            result = erg_json_double(&place, "slowdown", 1, most_slowdown, slowdown, err);
+        json_decref(root);
+    }
+    free(text);
+    return result;
+}
+
+/* The owner of the spool, in which the job's folder lies, is the scheduler. */
+static bool is_trusted(const struct erg_plan_watch *watch, uid_t owner)
+{
+    struct stat spool;
+    if (owner == 0 || owner == geteuid())
+        return true;
+    char *folder = erg_file_path(watch->path, "../..");
+    bool has = stat(folder, &spool) == 0 && spool.st_uid == owner;
+    free(folder);
+    return has;
+}
+
+static bool is_same(const struct stat *one, const struct stat *other)
+{
+    return one->st_ino == other->st_ino && one->st_size == other->st_size &&
+           one->st_mtim.tv_sec == other->st_mtim.tv_sec &&
+           one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
+}
+
+static int look(struct erg_plan_watch *watch, const struct stat *now, long *number,
+                double *slowdown, struct erg_error *err)
+{
+    if (!S_ISREG(now->st_mode))
+        return erg_fail(err, ERG_FAILED, "'%s' is no file; expected a plan", watch->path);
+    if (!is_trusted(watch, now->st_uid))
+        return erg_fail(err, ERG_FAILED,
+                        "'%s' belongs to user %ld; expected the owner of the spool or the user of "
+                        "the job",
+                        watch->path, (long)now->st_uid);
+    return read_plan(watch->path, number, slowdown, err);
+}
+
+void erg_plan_watch_open(struct erg_plan_watch *watch, const char *path)
+{
+    *watch = (struct erg_plan_watch){.path = path && *path ? erg_xstrdup(path) : NULL};
+}
+
+bool erg_plan_watch_look(struct erg_plan_watch *watch, long *number, double *slowdown)
+{
+    struct erg_error err;
+    struct stat now;
+    int result;
+    if (!watch->path)
+        return false;
+    if (lstat(watch->path, &now) != 0) {
+        result = erg_fail(&err, ERG_FAILED, "reading '%s': %s", watch->path, strerror(errno));
+    } else {
+        if (is_same(&now, &watch->seen))
+            return false;
+        watch->seen = now;
+        result = look(watch, &now, number, slowdown, &err);
+    }
+    if (result != 0 && !watch->warned)
+        erg_log(ERG_LOG_WARNING, "%s; the run goes on at its pace", err.message);
+    watch->warned = result != 0;
+    return result == 0;
+}
+
+void erg_plan_watch_close(struct erg_plan_watch *watch)
+{
+    free(watch->path);
+    *watch = (struct erg_plan_watch){0};
+}
