@@ -88,7 +88,7 @@ bool erg_plan_watch_look(struct erg_plan_watch *watch, long *number, double *slo
         result = look(watch, &now, number, slowdown, &err);
     }
     if (result != 0 && !watch->warned)
-        erg_log(ERG_LOG_WARNING, "%s; the run goes on at its pace", err.message);
+        erg_log(ERG_LOG_WARNING, "%s; training continues at its pace", err.message);
     watch->warned = result != 0;
     return result == 0;
 }

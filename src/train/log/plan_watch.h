@@ -1,5 +1,5 @@
 /*
- * Plan watch: the plan.json that the scheduler of a job may write anew at any time
+ * Plan watch: the plan.json that the scheduler of a job may rewrite at any time
  * (docs/formats/live.md). Rank 0 looks whether the file has changed, and reads it only then.
  */
 #ifndef ERG_TRAIN_LOG_PLAN_WATCH_H
