@@ -31,10 +31,10 @@ packages:
 		{ echo "make: the folder build cannot be written to; copy the source to where it can"; false; }
 	@sh scripts/install-packages.sh
 
-# In slots: a test takes two, one that waits takes one (tests/CMakeLists.txt). Four more than the
+# In slots: a test takes two, one that waits takes one (tests/CMakeLists.txt). Two more than the
 # cores need keep these busy.
 check: all
-	ctest --preset $(PRESET) --parallel $$((2 * $$(nproc) + 4))
+	ctest --preset $(PRESET) --parallel $$((2 * $$(nproc) + 2))
 
 dist:
 	@sh scripts/dist.sh build/dist
