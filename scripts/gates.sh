@@ -48,11 +48,15 @@ stage_man() {
     mandoc -T lint -W warning man/*.1
 }
 
+# What a function that a condition selects fills in looks uninitialised to cppcheck, and so does an
+# error that stands in for a missing one; gcc checks these.
 stage_cppcheck() {
     needs cppcheck || return 77
     sources src | grep '\.c$' | grep -v /cuda/ |
         xargs cppcheck -q -j "$cores" --std=c11 --inline-suppr --error-exitcode=1 -Isrc -Iinclude \
-            --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective
+            --suppress=missingIncludeSystem --suppress=preprocessorErrorDirective \
+            --suppress=uninitvar:src/layout/time/*time.c --suppress=uninitvar:src/train/run/session*.c \
+            --suppress=uninitvar:src/characterize/emulate_passes.c --include=scripts/cppcheck_jansson.h
 }
 
 stage_clang() {

@@ -23,6 +23,7 @@ static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category cat
 {
     if (ns(end_s) <= ns(start_s))
         return SIZE_MAX;
+    const uint32_t correlation = (uint32_t)trace->count + 1;
     ERG_PUSH(trace, records,
              (struct erg_kernel_record){.start_ns = ns(start_s),
                                         .end_ns = ns(end_s),
@@ -30,7 +31,7 @@ static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category cat
                                         .name = name,
                                         .stream = stream,
                                         .category = category,
-                                        .correlation = (uint32_t)trace->count + 1});
+                                        .correlation = correlation});
     return trace->count - 1;
 }
 

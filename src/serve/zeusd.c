@@ -353,7 +353,7 @@ static enum MHD_Result act(const struct zeusd_route *route, struct question *que
 {
     struct erg_text answer = {0}, errors = {0};
     unsigned worst = 200;
-    question->answer = &answer;
+    question->answer = &answer; // cppcheck-suppress autoVariables ; NULL again below
     if (route->begin)
         erg_text_add(&answer, route->begin);
     else
@@ -376,6 +376,7 @@ static enum MHD_Result act(const struct zeusd_route *route, struct question *que
     erg_text_add(&errors, "}}");
     const enum MHD_Result result = respond(connection, worst, worst == 200 ? &answer : &errors);
     erg_text_release(worst == 200 ? &errors : &answer);
+    question->answer = NULL;
     return result;
 }
 
