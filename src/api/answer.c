@@ -4,9 +4,9 @@
 #include "base/call.h"
 #include "base/memory.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
+
+static const char no_memory[] = "there is no memory for an answer";
 
 const char *erg_answer_text(const struct erg_answer *answer)
 {
@@ -57,7 +57,7 @@ FILE *erg_answer_pen(struct erg_answer *answer, enum erg_answer_form form, struc
 {
     FILE *file = open_memstream(&answer->texts[form], &answer->counts[form]);
     if (!file)
-        erg_fail(err, ERG_FAILED, "there is no memory for an answer: %s", strerror(errno));
+        erg_fail(err, ERG_FAILED, "%s", no_memory);
     answer->files[form] = file;
     return file;
 }
@@ -74,7 +74,7 @@ static int run(void *argument, struct erg_error *err)
     struct erg_answer *answer = at->answer = erg_xcalloc(1, sizeof *answer);
     int result = at->ask(at, err);
     if (result == 0 && !finish(answer))
-        result = erg_fail(err, ERG_FAILED, "there is no memory for an answer");
+        result = erg_fail(err, ERG_FAILED, "%s", no_memory);
     if (result != 0 || !at->answer) {
         erg_answer_free(answer);
         at->answer = NULL;

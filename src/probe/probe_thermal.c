@@ -1,11 +1,11 @@
 /* ergon probe --thermal: records or takes a recording, fits a chassis, and prints the result. */
 #define _GNU_SOURCE /* realpath */
 #include "probe/probe_thermal.h"
-#include "io/print.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/json.h"
+#include "io/print.h"
 #include "probe/heat_fit.h"
 
 #include <math.h>
