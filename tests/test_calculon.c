@@ -172,7 +172,7 @@ static void planned(void **state)
 {
     (void)state;
     struct erg_text arguments = {0};
-    erg_text_printf(&arguments, "plan %s/job.yaml --top 1 --json", folder);
+    erg_text_printf(&arguments, "layout %s/job.yaml --top 1 --json", folder);
     check_program(arguments.data, 0, "\"tokens_per_s\"");
     erg_text_release(&arguments);
 }

@@ -14,7 +14,7 @@ static void test_overview_and_version(void **state)
     check_program("record --help", 0, "Usage: ergon record [OPTION]... [-- CMD [ARGUMENT]...]\n");
     /* Of 100 columns at most, each character one. */
     check_program("optimize --help | LC_ALL=C.UTF-8 grep -E '^.{101}' | wc -l", 0, "0\n");
-    check_program("plan --help | LC_ALL=C.UTF-8 grep -E '^.{101}' | wc -l", 0, "0\n");
+    check_program("layout --help | LC_ALL=C.UTF-8 grep -E '^.{101}' | wc -l", 0, "0\n");
 }
 
 static void test_usage_errors(void **state)
@@ -50,12 +50,24 @@ static void test_usage_errors(void **state)
 static void test_common_options_that_nothing_reads(void **state)
 {
     (void)state;
-    check_program("plan J --seed 1 2>&1", 2, "\"ergon plan\" has no option --seed");
+    check_program("layout J --seed 1 2>&1", 2, "\"ergon layout\" has no option --seed");
     check_program("run --json -- true 2>&1", 2, "\"ergon run\" has no option --json");
-    check_program("plan --help | grep -c -e --seed", 1, "0");
-    check_program("plan --help", 0, "--json");
+    check_program("layout --help | grep -c -e --seed", 1, "0");
+    check_program("layout --help", 0, "--json");
     check_program("serve --help | grep -c -e --json", 1, "0");
     check_program("completion bash | grep -A1 '^    run)' | grep -c -e --json", 1, "0");
+}
+
+static void test_former_name_of_a_command(void **state)
+{
+    (void)state;
+    check_program("plan NOWHERE.yaml 2>&1", 1, "warning: \"ergon plan\" is now \"ergon layout\"");
+    check_program("plan NOWHERE.yaml 2>&1", 1, "NOWHERE.yaml");
+    check_program("plan NOWHERE.yaml -q 2>&1 | grep -c 'is now'", 1, "0");
+    check_program("layout NOWHERE.yaml 2>&1 | grep -c 'is now'", 1, "0");
+    check_program("plan --help", 0, "Usage: ergon layout");
+    check_program("help plan", 0, "Usage: ergon layout");
+    check_program("--help | grep -c '^  plan '", 1, "0");
 }
 
 static void test_failed_write_is_an_error(void **state)
@@ -81,6 +93,7 @@ int main(void)
         cmocka_unit_test(test_overview_and_version),
         cmocka_unit_test(test_usage_errors),
         cmocka_unit_test(test_common_options_that_nothing_reads),
+        cmocka_unit_test(test_former_name_of_a_command),
         cmocka_unit_test(test_failed_write_is_an_error),
         cmocka_unit_test(test_completion_scripts_name_every_command),
     };

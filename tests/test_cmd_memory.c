@@ -130,7 +130,7 @@ static void test_small_hosts(void **state)
     check_hosts("llama-175b.yaml", 100, "--recompute full --offload 0", 0, "It fits");
 }
 
-/* Layers that cannot be divided are split as ergon plan splits them, of which the document says
+/* Layers that cannot be divided are split as ergon layout splits them, of which the document says
  * all. */
 static void test_layers_that_differ(void **state)
 {
@@ -142,7 +142,7 @@ static void test_layers_that_differ(void **state)
     erg_text_add(&command, " --json");
     json_t *document = run_json(command.data, 0);
     command.count = 0;
-    erg_text_printf(&command, "plan %s --json", layout);
+    erg_text_printf(&command, "layout %s --json", layout);
     json_t *plan = run_json(command.data, 0);
     const json_t *stages = json_object_get(document, "stages"), *stage;
     const json_t *row = json_array_get(json_object_get(plan, "layouts"), 0);

@@ -105,7 +105,7 @@ static void ratios_for_own_gpus(void **state)
                   "of a node's host memory for its 8 A100-SXM4-40GB, more than the 20 GiB");
 }
 
-/* Where the job does not say it, stages and layers lie as ergon plan has them. */
+/* Where the job does not say it, stages and layers lie as ergon layout has them. */
 static void layouts_lie_as_planned(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void layouts_lie_as_planned(void **state)
     erg_text_printf(&command, "memory %s", layout);
     json_t *document = run_json(command.data, 0);
     command.count = 0;
-    erg_text_printf(&command, "plan %s", layout);
+    erg_text_printf(&command, "layout %s", layout);
     json_t *plan = run_json(command.data, 0), *place;
     const json_t *row = json_array_get(json_object_get(plan, "layouts"), 0);
     const json_t *stages = json_object_get(document, "stages");

@@ -60,7 +60,7 @@ static void test_profiles_of_the_cluster(void **state)
 {
     (void)state;
     struct program_result result =
-        run_program("plan '" CLUSTER "jobs/llama-65b.yaml' --cluster '" CLUSTER
+        run_program("layout '" CLUSTER "jobs/llama-65b.yaml' --cluster '" CLUSTER
                     "nodes/h800.yaml' --gpus 8,16 --export profile");
     struct erg_csv *csv;
     struct erg_error err;

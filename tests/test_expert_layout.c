@@ -549,15 +549,15 @@ static void commands_know_the_degree(void **state)
               "key 'expert': the 8 experts of");
     check_job("model: mixtral-8x22b\nexpert: 8\n", "memory @/job.yaml --layout t=4,p=4,e=8 2>&1", 1,
               "does not divide the 2 data ranks");
-    check_job(own, "plan @/job.yaml --gpus 32 --layout e=8,t=1,p=4 2>&1", 0,
+    check_job(own, "layout @/job.yaml --gpus 32 --layout e=8,t=1,p=4 2>&1", 0,
               "t=1,c=1,p=4,l=14,b=1,e=8");
-    check_job(own, "plan @/job.yaml --gpus 32 --layout e=8,t=1,p=4 --json 2>&1", 0, "\"e\": 8");
-    check_job(own, "plan @/job.yaml --gpus 32 --planner arena 2>&1", 1, "plans dense models");
-    check_job(own, "plan @/job.yaml --gpus 32 --export profile 2>/dev/null", 0,
+    check_job(own, "layout @/job.yaml --gpus 32 --layout e=8,t=1,p=4 --json 2>&1", 0, "\"e\": 8");
+    check_job(own, "layout @/job.yaml --gpus 32 --planner arena 2>&1", 1, "plans dense models");
+    check_job(own, "layout @/job.yaml --gpus 32 --export profile 2>/dev/null", 0,
               "Mixtral-8x22B-v0.1,141B,128,H200-SXM,4,8,");
-    check_job(own, "plan @/job.yaml --gpus 32 --why t=2,p=2,e=2 --recompute none 2>&1", 3,
+    check_job(own, "layout @/job.yaml --gpus 32 --why t=2,p=2,e=2 --recompute none 2>&1", 3,
               "it fits with");
-    check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "plan @/job.yaml --gpus 32 2>&1", 1,
+    check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "layout @/job.yaml --gpus 32 2>&1", 1,
               "3 of the 61 layers of deepseek-ai/DeepSeek-V3 have no experts");
     check_job(own, "optimize @/job.yaml 2>&1", 3, "whose operations cannot be run one by one");
 }

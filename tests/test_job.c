@@ -138,7 +138,7 @@ static int parse_with(struct erg_job **job, int number, const char *line, const 
     return result;
 }
 
-/* As ergon plan and ergon memory pad it, and only where the tensor degree does not divide it. */
+/* As ergon layout and ergon memory pad it, and only where the tensor degree does not divide it. */
 static void vocabularies_are_padded(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
  * `ergon optimize` of pipelines through GPUs of several kinds: two kinds that are the same give the
- * plan of one, every stage has the tables of its own GPUs, and what ergon plan writes is taken.
+ * plan of one, every stage has the tables of its own GPUs, and what ergon layout writes is taken.
  * That energies of plan files add up is in test_plan.c.
  */
 #include "json_file.h"
@@ -315,7 +315,7 @@ static void stages_wait_at_powers_of_their_own(void **state)
     check_powers(0, 300);
 }
 
-/* ---- from ergon plan, and to ergon verify ---- */
+/* ---- from ergon layout, and to ergon verify ---- */
 
 static void what_is_planned_is_optimized(void **state)
 {
@@ -325,7 +325,7 @@ static void what_is_planned_is_optimized(void **state)
     snprintf(arguments, sizeof arguments, "optimize " EXAMPLE " -m sequential -o %s/own 2>&1",
              folder);
     check_program(arguments, 0, "emulated A100-SXM4-80GB (2 stages)");
-    snprintf(arguments, sizeof arguments, "plan " EXAMPLE " -o %s/planned 2>&1", folder);
+    snprintf(arguments, sizeof arguments, "layout " EXAMPLE " -o %s/planned 2>&1", folder);
     check_program(arguments, 0, "the best as a job ");
     snprintf(path, sizeof path, "%s/planned/job.yaml", folder);
     struct erg_job *job;

@@ -83,7 +83,7 @@ static const struct exception {
  * shorter: one that no longer does so has to leave it. Servers are no part of the library, so all
  * commands may include serve/. */
 static const char *const asks_rooms[] = {
-    "cmd_daemon.c", "cmd_memory.c", "cmd_monitor.c", "cmd_optimize.c", "cmd_plan.c",
+    "cmd_daemon.c", "cmd_memory.c", "cmd_monitor.c", "cmd_optimize.c", "cmd_layout.c",
     "cmd_probe.c",  "cmd_run.c",    "cmd_run_job.c", "cmd_simulate.c", "curses.h",
 };
 enum { ASKS_ROOMS = sizeof asks_rooms / sizeof *asks_rooms };

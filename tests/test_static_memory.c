@@ -685,7 +685,7 @@ static void commands_count_as_the_engine_does(void **state)
                             taken[k]);
     }
     erg_job_free(job);
-    json_t *plan = ask("plan @/job.yaml --layout t=2,p=4,l=2,b=4 --json");
+    json_t *plan = ask("layout @/job.yaml --layout t=2,p=4,l=2,b=4 --json");
     const json_t *found = json_array_get(json_object_get(plan, "layouts"), 0);
     assert_int_equal(json_array_size(json_object_get(found, "stages")), json_array_size(stages));
     json_array_foreach(json_object_get(found, "stages"), index, stage) assert_int_equal(
@@ -700,7 +700,7 @@ static void commands_know_modes_and_ratios(void **state)
     write_example();
     check_asked("memory @/job.yaml -r norms 2>&1", 0, "recompute norms");
     check_asked("memory @/job.yaml -a 0.5 2>&1", 0, "offload 0.500");
-    check_asked("plan @/job.yaml -r full 2>&1", 0, "full");
+    check_asked("layout @/job.yaml -r full 2>&1", 0, "full");
     /* What other engines do is known of their accountings. */
     check_asked("memory @/job.yaml -r norms -a 0.5 --accounting arena", 0, "recompute norms");
     check_asked("memory @/job.yaml -e megatron-h800 -r norms", 0, "recompute norms");

@@ -271,7 +271,7 @@ static void layouts_are_plans_and_their_ends(void **state)
     write_text("layout.yaml", "model: llama-3.2-1b\ncluster: {nodes: 1, gpus_per_node: 8, gpu: "
                               "h100-sxm}\nmicrobatch_size: 1\nmicrobatches: 64\nsequence: 4096\n"
                               "engine: ergon\n");
-    check_here("plan @/layout.yaml --gpus 8 --batch 64 --deadline 10 --top 1 -o @/answer 2>&1",
+    check_here("layout @/layout.yaml --gpus 8 --batch 64 --deadline 10 --top 1 -o @/answer 2>&1",
                "answer/plan.json");
     assert_ok(load_json(&plan, in_folder("answer/plan.json"), &err), &err);
     assert_ok(load_json(&layouts, in_folder("answer/layouts.json"), &err), &err);

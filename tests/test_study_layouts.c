@@ -149,11 +149,11 @@ static void map_by_commands(void **state)
         {"memory %s 2>&1", 0, "weights over 4 ranks (FSDP)"},
         {"memory %s -l t=8,p=4 -r none 2>&1", 0, "It fits"},
         {"memory %s -l t=8,p=4,b=4 -r none 2>&1", 3, "activations"},
-        {"plan %s -l t=2,p=16 -r none 2>&1", 3, "GiB more than the 125.1 GiB of a GPU"},
-        {"plan %s -l t=8,fsdp=4 -r full 2>&1", 0, "t=8,c=1,p=1,l=96,b=1,fsdp=4"},
-        {"plan %s -l t=8,fsdp=4 -r full 2>&1", 0, "\nfsdp  "},
-        {"plan %s -l t=8,p=2,fsdp=2 2>&1", 3, "fsdp 2 shards the layers of one stage"},
-        {"plan %s -l t=8,fsdp=4 --export job", 0, "\nfsdp: 4\n"},
+        {"layout %s -l t=2,p=16 -r none 2>&1", 3, "GiB more than the 125.1 GiB of a GPU"},
+        {"layout %s -l t=8,fsdp=4 -r full 2>&1", 0, "t=8,c=1,p=1,l=96,b=1,fsdp=4"},
+        {"layout %s -l t=8,fsdp=4 -r full 2>&1", 0, "\nfsdp  "},
+        {"layout %s -l t=8,p=2,fsdp=2 2>&1", 3, "fsdp 2 shards the layers of one stage"},
+        {"layout %s -l t=8,fsdp=4 --export job", 0, "\nfsdp: 4\n"},
         {"optimize %s 2>&1", 2, "ergon optimize does not shard weights"},
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
@@ -170,7 +170,7 @@ static void map_by_commands(void **state)
     check_program(command, 0,
                   "\nall weights are frozen; LoRA of rank 32 is trained for qkv, 150994944 "
                   "parameters\n");
-    snprintf(command, sizeof command, "plan '%s' -l t=8,p=4 -r full --json", job);
+    snprintf(command, sizeof command, "layout '%s' -l t=8,p=4 -r full --json", job);
     check_program(command, 0, "\"parameters\": 150994944");
     snprintf(command, sizeof command, "optimize '%s' 2>&1", job);
     check_program(command, 2, "key 'lora': ergon optimize trains no adapters, but all weights");

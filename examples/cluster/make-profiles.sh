@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes profiles/prof_optimal.csv again: of every job on 1 to 32 GPUs of every kind the frontier of
-# time and power over layouts and clocks, as ergon plan finds it. Takes a minute on one core.
+# time and power over layouts and clocks, as ergon layout finds it. Takes a minute on one core.
 #
 #   sh examples/cluster/make-profiles.sh [ERGON]
 set -eu
@@ -17,7 +17,7 @@ for job in jobs/*.yaml; do
     for nodes in a100-40gb:megatron-kwai-a100:1,2,4,8,16 a100-80gb:megatron-kwai-a100:1,2,4,8,16,32 \
         h800:megatron-kwai-h800:1,2,4,8,16,32; do
         rest=${nodes#*:}
-        "$ergon" plan "$job" --cluster "nodes/${nodes%%:*}.yaml" --engine "${rest%%:*}" \
+        "$ergon" layout "$job" --cluster "nodes/${nodes%%:*}.yaml" --engine "${rest%%:*}" \
             --gpus "${rest#*:}" --export profile >>profiles/all.new
     done
 done

@@ -212,7 +212,7 @@ class Layouts(Handle, Page, Sequence):
         return Plan._of(pointer)
 
     def document(self) -> dict[str, Any]:
-        """All of it, as `ergon plan --json` prints it."""
+        """All of it, as `ergon layout --json` prints it."""
         return json.loads(library.erg_layouts_json(self._pointer))
 
     def write_page(self, path: str | os.PathLike[str]) -> None:

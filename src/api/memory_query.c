@@ -39,7 +39,7 @@ static int check_wish(struct erg_memory_query *query, struct erg_error *err)
     return 0;
 }
 
-/* ---- stages and layers as ergon plan places them ---- */
+/* ---- stages and layers as ergon layout places them ---- */
 
 static int load_kinds(struct erg_memory_query *query, struct erg_error *err)
 {

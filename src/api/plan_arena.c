@@ -1,4 +1,4 @@
-/* ergon plan --planner arena: what the published planner makes of a job's grids. */
+/* ergon layout --planner arena: what the published planner makes of a job's grids. */
 #include "api/plan_answer.h"
 #include "io/print.h"
 #include "report/text/plan_print.h"

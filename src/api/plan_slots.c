@@ -1,4 +1,4 @@
-/* ergon plan --slots: which slots of a node the groups of the best layout take. */
+/* ergon layout --slots: which slots of a node the groups of the best layout take. */
 #include "api/plan_answer.h"
 #include "io/print.h"
 

@@ -77,7 +77,7 @@ static const struct finding_row {
      "1.2 to 1.7, at equal tokens and recomputation", erg_finding_check_lora},
     {"20", ERG_FINDING_MAGNITUDE, "a node at a quarter of its clock slows all down",
      "at least 3.5 times", erg_finding_check_fault},
-    {"21", ERG_FINDING_OUT, "projection to 8,000 GPUs", "see ergon plan", NULL},
+    {"21", ERG_FINDING_OUT, "projection to 8,000 GPUs", "see ergon layout", NULL},
 };
 
 static enum erg_finding_verdict verdict_of(const struct erg_finding_check *at,

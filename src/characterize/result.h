@@ -112,7 +112,7 @@ struct erg_result_link {
     double nvlink, network;
 };
 
-/* As `ergon plan` and `ergon memory` call them. */
+/* As `ergon layout` and `ergon memory` call them. */
 struct erg_result_item {
     const char *name;
     double value;

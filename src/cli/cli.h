@@ -20,7 +20,7 @@ extern const struct erg_command erg_cmd_fit;
 extern const struct erg_command erg_cmd_import;
 extern const struct erg_command erg_cmd_memory;
 extern const struct erg_command erg_cmd_optimize;
-extern const struct erg_command erg_cmd_plan;
+extern const struct erg_command erg_cmd_layout;
 extern const struct erg_command erg_cmd_probe;
 extern const struct erg_command erg_cmd_run;
 extern const struct erg_command erg_cmd_run_job;

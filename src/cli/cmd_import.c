@@ -144,7 +144,7 @@ const struct erg_command erg_cmd_import = {
         "of every category of kernels.\n"
         "What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
-                "  ergon plan imported/job.yaml\n"
+                "  ergon layout imported/job.yaml\n"
                 "  ergon import trace cluster_log.csv -c cluster.yaml -P profiles > trace.csv\n"
                 "  ergon import kineto rank-*.json.gz --recording node.rec\n",
     .run = run,

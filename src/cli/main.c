@@ -28,7 +28,7 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_doctor,
     &erg_cmd_fit,
     &erg_cmd_import,
-    &erg_cmd_plan,
+    &erg_cmd_layout,
     &erg_cmd_characterize,
     &erg_cmd_simulate,
     &erg_cmd_schedule,
@@ -60,8 +60,11 @@ static const struct erg_command *find_command(const char *name, struct erg_error
     const char *names[64] = {"help"};
     size_t count = 1;
     for (size_t i = 0; erg_commands[i]; i++) {
-        if (strcmp(erg_commands[i]->name, name) == 0)
-            return erg_commands[i];
+        const struct erg_command *command = erg_commands[i];
+        if (strcmp(command->name, name) == 0)
+            return command;
+        if (command->former_name && strcmp(command->former_name, name) == 0)
+            return command;
         names[count++] = erg_commands[i]->name;
     }
     const char *closest = erg_closest(name, names);
@@ -96,6 +99,11 @@ static int run_command(const char *name, int argc, char **argv, struct erg_error
         print_help(command);
     } else if (result == 0) {
         erg_terminal_start(call.common.quiet ? -1 : call.common.verbose);
+        if (strcmp(name, command->name) != 0)
+            erg_log(ERG_LOG_WARNING,
+                    "\"ergon %s\" is now \"ergon %s\"; the next version will not "
+                    "know the old name",
+                    name, command->name);
         if (!command->passes_output)
             erg_terminal_guard_output();
         result = command->run(&call, err);

@@ -65,6 +65,7 @@ struct erg_invocation;
 
 struct erg_command {
     const char *name;
+    const char *former_name;             /* known for one more version, with a warning; or NULL */
     const char *summary;                 /* one line */
     const char *arguments;               /* "PROFILE.csv", "" for none */
     const char *const *argument_choices; /* words that complete the first argument; NULL = files */

@@ -89,7 +89,7 @@ static int fill_microbatches(struct erg_job *job, const struct erg_job_file *fil
     if (!any_layout)
         return erg_yaml_fail(yaml, key, err,
                              "the key is missing; expected a number, which only ergon train --auto "
-                             "and ergon plan choose");
+                             "and ergon layout choose");
     if (batch < 1)
         return erg_yaml_fail(yaml, key, err,
                              "the key is missing; expected a number, or the key 'train.batch', the "
@@ -216,13 +216,13 @@ int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_e
     if (erg_lora_is_on(job->model))
         return erg_fail(err, ERG_USAGE,
                         "%s: key 'lora': %s trains no adapters, but all weights; expected no such "
-                        "key (ergon plan and ergon memory know it)",
+                        "key (ergon layout and ergon memory know it)",
                         job->path, who);
     if (!erg_layout_is_sharded(&job->layout))
         return 0;
     return erg_fail(err, ERG_USAGE,
                     "%s: key 'fsdp': %s does not shard weights and gradients, got %ld; expected no "
-                    "such key (ergon plan and ergon memory know it)",
+                    "such key (ergon layout and ergon memory know it)",
                     job->path, who, job->layout.fsdp);
 }
 

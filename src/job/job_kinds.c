@@ -127,7 +127,7 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
     if (!file->stage_gpus)
         return erg_yaml_fail(yaml, "cluster.more_nodes", err,
                              "the nodes are of several kinds; expected the key 'stage_gpus' with "
-                             "the GPU of each stage, as ergon plan --output writes it");
+                             "the GPU of each stage, as ergon layout --output writes it");
     if (job->kind_count == 1)
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "all nodes of the cluster are of one kind; expected this key only "

@@ -213,7 +213,7 @@ static int check_model(const struct erg_model *model, struct erg_error *err)
     if (!model->experts.count && !model->latent.keys)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
-                    "%s has %s, whose operations cannot be run one by one; ergon plan, ergon "
+                    "%s has %s, whose operations cannot be run one by one; ergon layout, ergon "
                     "memory and the simulator support it",
                     model->name,
                     model->experts.count ? "a mixture of experts"

@@ -4,7 +4,7 @@
  * A plan holds the job's layout, the GPUs of each kind, the options of every virtual stage in each
  * direction, and for each method the points of its frontier. A point selects an option for every
  * instruction of the schedule. An option consists of a clock, a mode and, where communication
- * overlaps, the start and the number of SMs of each communication. `ergon optimize`, `ergon plan`
+ * overlaps, the start and the number of SMs of each communication. `ergon optimize`, `ergon layout`
  * and `ergon frontier` make plans; erg_plan_write() and erg_plan_load() keep them in one format
  * (docs/formats/plan.md).
  *

@@ -418,7 +418,7 @@ static int check_head(const struct erg_json_place *root, struct erg_error *err)
         return erg_json_fail(
             root, "schema", err,
             "this plan is of an older ergon, which wrote plans of \"ergon "
-            "frontier\" and \"ergon plan\" in formats of their own; make it again");
+            "frontier\" and \"ergon layout\" in formats of their own; make it again");
     if (!schema || strcmp(schema, "ergon.plan") != 0)
         return erg_json_fail(root, "schema", err, "not a plan: expected \"ergon.plan\", got %s%s%s",
                              schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");

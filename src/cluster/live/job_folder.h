@@ -126,7 +126,7 @@ struct erg_live_plan {
     double slowdown;    /* against the fastest point */
     double power_w;     /* of one GPU */
     double iteration_s; /* expected at that point; NAN: not known */
-    const char *layout; /* "t=2,p=4,…" as "ergon plan" has it; NULL: not said */
+    const char *layout; /* "t=2,p=4,…" as "ergon layout" has it; NULL: not said */
 };
 
 /* By rename into a folder of a user's: never through a link. */

@@ -1,5 +1,5 @@
 /*
- * Layouts as a JSON document: what `ergon plan --json` prints and the page draws; and a layout as a
+ * Layouts as a JSON document: what `ergon layout --json` prints and the page draws; and a layout as a
  * job file that other commands take.
  */
 #ifndef ERG_LAYOUT_DOCUMENT_LAYOUTS_H

@@ -65,7 +65,7 @@ static void print(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
     if (strncmp(base->name, "A100", 4) == 0)
         fprintf(
             out,
-            "An engine fitted to measured A100s: ergon plan %s/job.yaml --engine megatron-a100\n",
+            "An engine fitted to measured A100s: ergon layout %s/job.yaml --engine megatron-a100\n",
             wish->folder);
 }
 

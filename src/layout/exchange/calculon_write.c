@@ -245,7 +245,7 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
     erg_text_printf(out,
                     "# Written by ergon import from Calculon's model %s and system %s.\n"
                     "#\n"
-                    "#   ergon plan job.yaml\n"
+                    "#   ergon layout job.yaml\n"
                     "model: config.json\n"
                     "cluster:\n"
                     "  nodes: %ld\n"

@@ -58,7 +58,7 @@ const budgetWords = () => plan.kinds
 
 function heading() {
   byId("job-name").textContent = plan.job || "";
-  document.title = `ergon plan: ${plan.job || ""}`;
+  document.title = `ergon layout: ${plan.job || ""}`;
   byId("headline").textContent = `${time(best.time_s)} and ${energy(best.energy_j)} an iteration, with ${words(best)}.`;
   byId("subtitle").textContent =
     `Asked: ${goal()}. ${plan.model} on ${best.gpus_by_kind || `${plural(best.gpus, "GPU")} (${plan.gpu})`}, ${best.batch} sequences of ` +

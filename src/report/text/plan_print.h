@@ -1,4 +1,4 @@
-/* The text of ergon plan for people. */
+/* The text of ergon layout for people. */
 #ifndef ERG_REPORT_TEXT_PLAN_PRINT_H
 #define ERG_REPORT_TEXT_PLAN_PRINT_H
 

@@ -1,14 +1,14 @@
-/* ergon plan on nodes of several kinds: which stages lie where, and its refusals. */
+/* ergon layout on nodes of several kinds: which stages lie where, and its refusals. */
 #include "commands.h"
 
 #include <unistd.h>
 
 #define JOB "'" ERGON_TEST_SOURCE_DIR "/examples/mixed/llama-65b_h800_a100.yaml'"
 #define CLUSTER "'" ERGON_TEST_SOURCE_DIR "/data/clusters/4x8-h800-8x8-a100-80gb.yaml'"
-#define SMALL "plan " JOB " --batch 256 --recompute none --top 2"
+#define SMALL "layout " JOB " --batch 256 --recompute none --top 2"
 /* So small that its layouts are planned over clocks within a second. */
 #define CLOCKS                                                                                     \
-    "plan '" ERGON_TEST_SOURCE_DIR                                                                 \
+    "layout '" ERGON_TEST_SOURCE_DIR                                                               \
     "/examples/mixed/llama-3.2-1b_h800_a100.yaml' --recompute none --top 2"
 
 static void stages_lie_somewhere(void **state)
@@ -181,7 +181,7 @@ static void the_nearest_to_a_power(void **state)
 static void stages_of_their_own(void **state)
 {
     (void)state;
-    const char *plan = "plan '" ERGON_TEST_SOURCE_DIR
+    const char *plan = "layout '" ERGON_TEST_SOURCE_DIR
                        "/examples/mixed/llama-3.2-1b_h800_a100.yaml' --memory-budget 7e9 --top 1";
     char command[400];
     snprintf(command, sizeof command, "%s --json", plan);
@@ -365,7 +365,7 @@ static void engines_suit_their_gpus(void **state)
     assert_non_null(place);
     memcpy(place, other, sizeof other - 1); /* as long */
     assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
-    snprintf(command, sizeof command, "plan %s 2>&1", path);
+    snprintf(command, sizeof command, "layout %s 2>&1", path);
     struct program_result result = run_program(command);
     if (!strstr(result.out.data, "'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
                                  "A100-SXM4-80GB has 312"))
@@ -385,7 +385,7 @@ static void test_nodes_that_a_job_cannot_tell_apart(void **state)
              "'%s/examples/mixed/llama-65b_h800_a100.yaml' > %s/twins.yaml",
              ERGON_TEST_SOURCE_DIR, folder);
     assert_int_equal(system(command), 0);
-    snprintf(command, sizeof command, "plan %s/twins.yaml 2>&1", folder);
+    snprintf(command, sizeof command, "layout %s/twins.yaml 2>&1", folder);
     check_program(command, 1, "several nodes of the cluster have H800-SXM-80GB");
     assert_int_equal(unlink(in_folder("twins.yaml")), 0);
 }

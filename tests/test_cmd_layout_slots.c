@@ -1,4 +1,4 @@
-/* ergon plan --slots: which slots of a node the groups of a layout take. */
+/* ergon layout --slots: which slots of a node the groups of a layout take. */
 #include "commands.h"
 
 /* Front and rear slots in turn, in hot air: groups in the order of the ranks are of both kinds. */
@@ -41,7 +41,7 @@ static void write_cluster(const char *name, const char *more)
 static struct erg_text line_of(const char *options)
 {
     struct erg_text text = {0};
-    erg_text_printf(&text, "plan " JOB " %s", options);
+    erg_text_printf(&text, "layout " JOB " %s", options);
     struct erg_text line = with_folder(text.data);
     erg_text_release(&text);
     return line;

@@ -1,4 +1,4 @@
-/* ergon plan --planner arena: its grids beside our own times of the same layouts, what it needs,
+/* ergon layout --planner arena: its grids beside our own times of the same layouts, what it needs,
  * and its profile as what the policy of that scheduler sees. */
 #include "commands.h"
 #include "io/csv.h"
@@ -8,7 +8,7 @@
 
 #define SOURCE ERGON_TEST_SOURCE_DIR
 #define JOB                                                                                        \
-    "plan '" SOURCE "/examples/kwai/llama2-7b.yaml' --cluster '" SOURCE                            \
+    "layout '" SOURCE "/examples/kwai/llama2-7b.yaml' --cluster '" SOURCE                          \
     "/data/clusters/32x8-h800-sxm-80gb.yaml' --sequence 4096 "
 #define ARENA JOB "--planner arena "
 
@@ -84,7 +84,8 @@ static void what_it_cannot_plan_is_said(void **state)
     check_program(ARENA "--gpus 8 --batch 16 -x megatron 2>&1", 2, "--planner arena plans time");
     check_program(ARENA "--gpus 8 --batch 16 --memory-budget 2GiB 2>&1", 3,
                   "meta-llama/Llama-2-7b-hf 6.74B does not fit on 1 x 8 H800-SXM-80GB");
-    check_program("plan '" SOURCE "/examples/mixed/llama-65b_h800_a100.yaml' --planner arena 2>&1",
+    check_program("layout '" SOURCE
+                  "/examples/mixed/llama-65b_h800_a100.yaml' --planner arena 2>&1",
                   2, "nodes of several kinds");
 }
 

@@ -1,4 +1,4 @@
-/* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
+/* ergon layout JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "api/plan_answer.h"
 #include "cli/cli.h"
 
@@ -134,8 +134,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                      err);
 }
 
-const struct erg_command erg_cmd_plan = {
-    .name = "plan",
+const struct erg_command erg_cmd_layout = {
+    .name = "layout",
+    .former_name = "plan",
     .summary = "find how to spread a job over GPUs",
     .arguments = "JOB.yaml",
     .least_arguments = 1,
@@ -150,9 +151,9 @@ const struct erg_command erg_cmd_plan = {
         "chosen, too. Of the job's own layout only the batch counts: its microbatches times their "
         "size\n"
         "times its copies.",
-    .examples = "  ergon plan examples/kwai/llama-65b.yaml\n"
-                "  ergon plan examples/kwai/llama-65b.yaml --gpus 64 --why t=8,p=4,l=2\n"
-                "  ergon plan examples/kwai/llama-65b.yaml --deadline 9.5\n"
-                "  ergon plan examples/kwai/llama2-7b.yaml --gpus any\n",
+    .examples = "  ergon layout examples/kwai/llama-65b.yaml\n"
+                "  ergon layout examples/kwai/llama-65b.yaml --gpus 64 --why t=8,p=4,l=2\n"
+                "  ergon layout examples/kwai/llama-65b.yaml --deadline 9.5\n"
+                "  ergon layout examples/kwai/llama2-7b.yaml --gpus any\n",
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* ergon plan: its document, its tables, its files and its refusals. */
+/* ergon layout: its document, its tables, its files and its refusals. */
 #include "commands.h"
 #include "json_file.h"
 
@@ -17,7 +17,7 @@ static void test_document(void **state)
 {
     (void)state;
     json_t *document =
-        run_json("plan " JOB " --gpus 64 --sequence 4096 --batch 256 --top 7 --json", 0);
+        run_json("layout " JOB " --gpus 64 --sequence 4096 --batch 256 --top 7 --json", 0);
     const json_t *layouts = json_object_get(document, "layouts"),
                  *tried = json_object_get(document, "tried");
     assert_int_equal(number(document, "schema_version"), 1);
@@ -58,7 +58,7 @@ static void test_document(void **state)
 static void test_one_layout(void **state)
 {
     (void)state;
-    json_t *document = run_json("plan " JOB " --sequence 4096 --recompute none "
+    json_t *document = run_json("layout " JOB " --sequence 4096 --recompute none "
                                 "--memory-budget 64GiB --layout t=2,p=8,l=2 --json",
                                 0);
     const json_t *layout = json_array_get(json_object_get(document, "layouts"), 0);
@@ -82,25 +82,25 @@ static void check_output(const char *arguments, int exit_code, const char *expec
 static void test_tables(void **state)
 {
     (void)state;
-    check_output("plan " JOB " --top 3", 0, "times of the engine megatron-kwai-h800");
-    check_output("plan " JOB " --top 3", 0,
+    check_output("layout " JOB " --top 3", 0, "times of the engine megatron-kwai-h800");
+    check_output("layout " JOB " --top 3", 0,
                  "energy by the model of H800-SXM-80GB: the H100-SXM, itself derived from");
-    check_output("plan " JOB " --why t=8,p=4,l=2 --recompute balanced", 0,
+    check_output("layout " JOB " --why t=8,p=4,l=2 --recompute balanced", 0,
                  "slower than the fastest");
-    check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the time goes");
-    check_output("plan " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the energy goes");
-    check_output("plan " JOB " --why t=8,p=4,l=2", 0, "where the bytes of stage 0 go");
+    check_output("layout " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the time goes");
+    check_output("layout " JOB " --layout t=2,c=2,p=8,l=2", 0, "where the energy goes");
+    check_output("layout " JOB " --why t=8,p=4,l=2", 0, "where the bytes of stage 0 go");
     /* One that does not fit is explained, too, and what binds is named. */
-    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3, "does not fit");
-    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3,
+    check_output("layout " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3, "does not fit");
+    check_output("layout " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3,
                  "where the energy goes");
-    check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
+    check_output("layout " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
                  "more than the 72.0 GiB of a GPU with any offloading; most of "
                  "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard "
                  "(fsdp=N does); it fits with tensor 2");
-    check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
+    check_output("layout " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
                  "--pipeline-model-parallel-size 8");
-    check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");
+    check_output("layout " JOB " --export torchtitan", 0, "[parallelism]");
 }
 
 /* Layouts that differ in nothing but the layers of their chunks are told apart: where some differ,
@@ -108,9 +108,9 @@ static void test_tables(void **state)
 static void test_layers_of_chunks(void **state)
 {
     (void)state;
-    static const char asked[] = "plan " JOB " --gpus 56 --batch 252 --top 3";
+    static const char asked[] = "layout " JOB " --gpus 56 --batch 252 --top 3";
     struct program_result result = run_program(asked);
-    json_t *document = run_json("plan " JOB " --gpus 56 --batch 252 --top 3 --json", 0), *layout;
+    json_t *document = run_json("layout " JOB " --gpus 56 --batch 252 --top 3 --json", 0), *layout;
     const char *row = strstr(result.out.data, "  layers\n");
     size_t i;
     assert_non_null(row);
@@ -138,7 +138,7 @@ static void test_layers_of_chunks(void **state)
     }
     json_decref(document);
     erg_text_release(&result.out);
-    result = run_program("plan " JOB " --gpus 64 --top 3");
+    result = run_program("layout " JOB " --gpus 64 --top 3");
     assert_null(strstr(result.out.data, "  layers\n"));
     erg_text_release(&result.out);
 }
@@ -148,9 +148,9 @@ static void test_fewer_are_the_first_of_more(void **state)
 {
     (void)state;
     static const char
-        few[] = "plan " JOB
+        few[] = "layout " JOB
                 " --gpus 96 --batch 256 --batch-slack 0.0625 --sequence 4096 --top 3 --json",
-        many[] = "plan " JOB
+        many[] = "layout " JOB
                  " --gpus 96 --batch 256 --batch-slack 0.0625 --sequence 4096 --top 60 --json";
     json_t *fewer = run_json(few, 0), *more = run_json(many, 0), *layout;
     size_t i;
@@ -170,7 +170,7 @@ static void test_all_that_fit_are_drawn(void **state)
     (void)state;
     char text[400];
     snprintf(text, sizeof text,
-             "plan " SMALL " --gpus 4 --batch 12 --sequence 2048 --memory-budget 40e9 "
+             "layout " SMALL " --gpus 4 --batch 12 --sequence 2048 --memory-budget 40e9 "
              "--deadline 1000 -o %s",
              folder);
     check_output(text, 0, "were planned over clocks");
@@ -191,7 +191,7 @@ static void test_files(void **state)
 {
     (void)state;
     char command[400], path[200];
-    snprintf(command, sizeof command, "plan " SMALLER " --top 3 -o %s", folder);
+    snprintf(command, sizeof command, "layout " SMALLER " --top 3 -o %s", folder);
     check_output(command, 0, "the best as a job");
     snprintf(command, sizeof command, "memory %s/job.yaml", folder);
     check_output(command, 0, "It fits");
@@ -199,9 +199,9 @@ static void test_files(void **state)
     snprintf(command, sizeof command, "show %s", path);
     check_output(command, 0, "the best layout's point for the goal");
     /* On another cluster, and on GPUs that do not fill its nodes, too. */
-    snprintf(command, sizeof command, "plan " ON_A100 " --gpus 12 --top 1 -o %s", folder);
+    snprintf(command, sizeof command, "layout " ON_A100 " --gpus 12 --top 1 -o %s", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
-    snprintf(command, sizeof command, "plan %s/job.yaml --engine megatron-a100 --top 1", folder);
+    snprintf(command, sizeof command, "layout %s/job.yaml --engine megatron-a100 --top 1", folder);
     check_output(command, 0, "on 12 A100-SXM4-40GB");
     static const char *const names[] = {"layouts.json", "layouts.html", "job.yaml", "plan.json"};
     for (size_t i = 0; i < 4; i++) {
@@ -214,7 +214,7 @@ static void test_files(void **state)
 static double time_of(const char *job, const char *layout)
 {
     char command[300];
-    snprintf(command, sizeof command, "plan %s %s --json", job, layout);
+    snprintf(command, sizeof command, "layout %s %s --json", job, layout);
     json_t *document = run_json(command, 0);
     const double time_s = number(json_array_get(json_object_get(document, "layouts"), 0), "time_s");
     json_decref(document);
@@ -233,7 +233,7 @@ static void test_rows_as_jobs(void **state)
                                        "--layout t=4,p=3,b=4 --recompute full"};
     char command[600];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(command, sizeof command, "plan %s %s --export job > %s/row.yaml", asked, rows[i],
+        snprintf(command, sizeof command, "layout %s %s --export job > %s/row.yaml", asked, rows[i],
                  folder);
         check_output(command, 0, "");
         snprintf(command, sizeof command, "%s/row.yaml", folder);
@@ -274,17 +274,17 @@ static void test_rows_by_name(void **state)
 
     /* Where chunks must differ to fit, too: the offloading of equal ones is not enough. */
     snprintf(command, sizeof command,
-             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
+             "layout " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
              "--layout p=4,v=4 2>&1");
     check_output(command, 0, "t=1,c=1,p=4,v=4,b=1");
     snprintf(command, sizeof command,
-             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
+             "layout " SMALL " --batch 4 --sequence 16384 --memory-budget 40GB --recompute full "
              "--layout p=4,l=2 2>&1");
     check_output(command, 3, "; it fits with layers of a chunk 8");
 
     /* What is missing is what the split that needs least misses: as much as would be enough. */
     snprintf(command, sizeof command,
-             "plan " SMALL " --batch 4 --sequence 16384 --memory-budget 30GB --recompute full "
+             "layout " SMALL " --batch 4 --sequence 16384 --memory-budget 30GB --recompute full "
              "--layout p=4,v=3 2>&1");
     struct program_result said = run_program(command);
     double missing, budget, needed;
@@ -327,7 +327,7 @@ static void test_what_is_listed_is_what_is_found_alone(void **state)
     } cases[] = {{"--deadline 6.5", "energy_j"}, {"--energy-budget 27000", "time_s"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[400];
-        snprintf(command, sizeof command, "plan " SMALL " --gpus 8 --batch 32 %s --json -o %s",
+        snprintf(command, sizeof command, "layout " SMALL " --gpus 8 --batch 32 %s --json -o %s",
                  cases[i].option, folder);
         json_t *document = run_json(command, 0), *listed;
         size_t k;
@@ -335,7 +335,7 @@ static void test_what_is_listed_is_what_is_found_alone(void **state)
         json_array_foreach(json_object_get(document, "layouts"), k, listed)
         {
             snprintf(command, sizeof command,
-                     "plan " SMALL " --gpus 8 --batch 32 %s --json --recompute %s "
+                     "layout " SMALL " --gpus 8 --batch 32 %s --json --recompute %s "
                      "--layout t=%.0f,c=%.0f,p=%.0f,v=%.0f,b=%.0f",
                      cases[i].option, json_string_value(json_object_get(listed, "recompute")),
                      number(listed, "t"), number(listed, "c"), number(listed, "p"),
@@ -383,7 +383,7 @@ static void check_way(const char *arguments, const char *recompute, const char *
                       const char *expected)
 {
     char command[400], path[200];
-    snprintf(command, sizeof command, "plan " SMALL " --sequence 2048 --batch 8 --top 1 %s -o %s",
+    snprintf(command, sizeof command, "layout " SMALL " --sequence 2048 --batch 8 --top 1 %s -o %s",
              arguments, folder);
     check_output(command, 0, "the best as a job");
     snprintf(command, sizeof command, "optimize %s/job.yaml -o %s/plan --method %s 2>&1", folder,
@@ -417,10 +417,10 @@ static void test_stages_of_their_own(void **state)
 {
     (void)state;
     json_t *same =
-        run_json("plan " JOB " --gpus 48 --batch 32 --memory-budget 4.4e10 --top 1 --json", 0);
+        run_json("layout " JOB " --gpus 48 --batch 32 --memory-budget 4.4e10 --top 1 --json", 0);
     char command[400];
     snprintf(command, sizeof command,
-             "plan " JOB
+             "layout " JOB
              " --gpus 48 --batch 32 --memory-budget 4.4e10 --per-stage --top 1 --json -o %s",
              folder);
     json_t *own = run_json(command, 0);
@@ -461,7 +461,7 @@ static void test_stages_of_their_own(void **state)
 static void test_a_layout_needs_what_its_stages_need(void **state)
 {
     (void)state;
-    json_t *document = run_json("plan " SMALL " --per-stage --top 40 --json", 0);
+    json_t *document = run_json("layout " SMALL " --per-stage --top 40 --json", 0);
     const json_t *layout, *stage;
     size_t i, s;
     assert_int_equal(json_array_size(json_object_get(document, "layouts")), 40);
@@ -491,7 +491,7 @@ static void test_objectives(void **state)
     double energy_j[5], time_s[5];
     for (size_t i = 0; i < 5; i++) {
         char arguments[200];
-        snprintf(arguments, sizeof arguments, "plan " SMALLER " %s --json", questions[i]);
+        snprintf(arguments, sizeof arguments, "layout " SMALLER " %s --json", questions[i]);
         json_t *document = run_json(arguments, 0);
         const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
         const json_t *planned = json_object_get(document, "planned"), *point;
@@ -529,12 +529,13 @@ static void test_objectives(void **state)
 static void test_objectives_as_text(void **state)
 {
     (void)state;
-    check_output("plan " SMALLER " --deadline 3.4", 0, "the least energy within 3.4 s");
-    check_output("plan " SMALLER " --deadline 3.4", 0, "planned over clocks; no other");
-    check_output("plan " SMALLER " --layout t=2,p=1 --objective least_energy", 0, "the answer");
-    check_output("plan " SMALLER " --deadline 2 2>&1", 3, "within a deadline of 2 s: the nearest");
-    check_output("plan " SMALLER " --power-budget 600 2>&1", 3, "a mean power of 600 W");
-    check_output("plan " SMALLER " --objective cheapest 2>&1", 2, "least_energy");
+    check_output("layout " SMALLER " --deadline 3.4", 0, "the least energy within 3.4 s");
+    check_output("layout " SMALLER " --deadline 3.4", 0, "planned over clocks; no other");
+    check_output("layout " SMALLER " --layout t=2,p=1 --objective least_energy", 0, "the answer");
+    check_output("layout " SMALLER " --deadline 2 2>&1", 3,
+                 "within a deadline of 2 s: the nearest");
+    check_output("layout " SMALLER " --power-budget 600 2>&1", 3, "a mean power of 600 W");
+    check_output("layout " SMALLER " --objective cheapest 2>&1", 2, "least_energy");
 }
 
 /* How many GPUs: a row for each number, and the answer among all of them. */
@@ -542,7 +543,7 @@ static void test_numbers_of_gpus(void **state)
 {
     (void)state;
     json_t *document =
-        run_json("plan " ON_A100 " --gpus 4,8-16,3 --deadline 4 --recompute none --json", 0);
+        run_json("layout " ON_A100 " --gpus 4,8-16,3 --deadline 4 --recompute none --json", 0);
     static const int gpus[] = {3, 4, 8, 16};
     const json_t *counts = json_object_get(document, "counts");
     const json_t *best = json_array_get(json_object_get(document, "layouts"), 0);
@@ -564,17 +565,17 @@ static void test_numbers_of_gpus(void **state)
     assert_true(number(best, "time_s") <= 4);
     assert_true(number(best, "gpus") < 16); /* fewer need less energy */
     json_decref(document);
-    check_output("plan " SMALLER " --gpus any", 0, "fewest GPU-hours: 4 GPUs");
-    check_output("plan " SMALLER " --gpus any", 0, "2             nothing fits");
-    check_output("plan " SMALLER " --gpus any", 0, " kJ\nleast energy: 4 GPUs");
+    check_output("layout " SMALLER " --gpus any", 0, "fewest GPU-hours: 4 GPUs");
+    check_output("layout " SMALLER " --gpus any", 0, "2             nothing fits");
+    check_output("layout " SMALLER " --gpus any", 0, " kJ\nleast energy: 4 GPUs");
     /* All that two GPUs can do is too late, and what is too late is not the cheapest. */
-    static const char late[] = "plan " SMALL " --gpus 2,4 --deadline 8 --recompute full";
+    static const char late[] = "layout " SMALL " --gpus 2,4 --deadline 8 --recompute full";
     check_output(late, 0, "misses the deadline\n4 ");
     check_output(late, 0, "fewest GPU-hours: 4 GPUs");
-    check_output("plan " SMALLER " --gpus 4-2 2>&1", 2, "is not understood");
-    check_output("plan " SMALLER " --gpus 5-7 2>&1", 2, "holds no whole nodes");
-    check_output("plan " SMALLER " --gpus 16 2>&1", 1, "inter_node_bandwidth_gb_s");
-    check_output("plan " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
+    check_output("layout " SMALLER " --gpus 4-2 2>&1", 2, "is not understood");
+    check_output("layout " SMALLER " --gpus 5-7 2>&1", 2, "holds no whole nodes");
+    check_output("layout " SMALLER " --gpus 16 2>&1", 1, "inter_node_bandwidth_gb_s");
+    check_output("layout " SMALLER " --gpus 2,4 --why t=2 2>&1", 2, "need one");
 }
 
 /* What a refusal says is needed is enough when it is asked for. */
@@ -588,7 +589,7 @@ static void test_what_is_said_to_be_needed_is_enough(void **state)
         {"--deadline", " s", 2}, {"--energy-budget", " J", 100}, {"--power-budget", " W", 10}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[300];
-        snprintf(command, sizeof command, "plan " SMALLER " %s %g 2>&1", cases[i].option,
+        snprintf(command, sizeof command, "layout " SMALLER " %s %g 2>&1", cases[i].option,
                  cases[i].too_little);
         struct program_result result = run_program(command);
         const char *needed = strstr(result.out.data, ", needs ");
@@ -597,7 +598,7 @@ static void test_what_is_said_to_be_needed_is_enough(void **state)
         char *end;
         const double value = strtod(needed + strlen(", needs "), &end);
         assert_int_equal(strncmp(end, cases[i].unit, 2), 0);
-        snprintf(command, sizeof command, "plan " SMALLER " %s %.6g", cases[i].option, value);
+        snprintf(command, sizeof command, "layout " SMALLER " %s %.6g", cases[i].option, value);
         check_output(command, 0, "tokens/s");
         erg_text_release(&result.out);
     }
@@ -608,7 +609,7 @@ static void test_what_all_bounds_need(void **state)
 {
     (void)state;
     struct program_result result =
-        run_program("plan " SMALLER " --deadline 2 --power-budget 10 2>&1");
+        run_program("layout " SMALLER " --deadline 2 --power-budget 10 2>&1");
     const char *needed = strstr(result.out.data, "alone is not enough; t=");
     double time_s, power_w;
     assert_int_equal(result.exit_code, 3);
@@ -617,7 +618,7 @@ static void test_what_all_bounds_need(void **state)
     assert_non_null(needed);
     assert_int_equal(sscanf(needed, "needs %lf s and %lf W", &time_s, &power_w), 2);
     char command[300];
-    snprintf(command, sizeof command, "plan " SMALLER " --deadline %.6g --power-budget %.6g",
+    snprintf(command, sizeof command, "layout " SMALLER " --deadline %.6g --power-budget %.6g",
              time_s, power_w);
     check_output(command, 0, "tokens/s");
     erg_text_release(&result.out);
@@ -641,10 +642,10 @@ static void test_refusals_as_documents(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char arguments[300], said[300];
-        snprintf(arguments, sizeof arguments, "plan %s --json 2>/dev/null", cases[i].arguments);
+        snprintf(arguments, sizeof arguments, "layout %s --json 2>/dev/null", cases[i].arguments);
         json_t *document = run_json(arguments, 3);
         const json_t *would_fit = json_object_get(document, "would_fit");
-        snprintf(said, sizeof said, "plan %s 2>&1 >/dev/null", cases[i].arguments);
+        snprintf(said, sizeof said, "layout %s 2>&1 >/dev/null", cases[i].arguments);
         const char *reason = json_string_value(json_object_get(document, "reason"));
         assert_non_null(strstr(reason, cases[i].reason));
         check_output(said, 3, reason);
@@ -659,40 +660,41 @@ static void test_refusals_as_documents(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    check_output("plan '" ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml' 2>&1", 2,
+    check_output("layout '" ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml' 2>&1", 2,
                  "expected the key 'engine'");
-    check_output("plan " JOB " --engine megatron-h801 2>&1", 1, "did you mean");
+    check_output("layout " JOB " --engine megatron-h801 2>&1", 1, "did you mean");
     check_output(
-        "plan " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
+        "layout " JOB " --cluster '" ERGON_TEST_SOURCE_DIR
         "/data/clusters/64x8-a100-sxm4-80gb.yaml' 2>&1",
         1,
         "the engine 'megatron-kwai-h800' is of a GPU with a peak of 989 TFLOP/s, but "
         "A100-SXM4-80GB has 312; expected another one with --engine NAME or the nodes' key "
         "engine, of the catalogue for example: megatron-a100, megatron-kwai-a100");
-    check_output("plan " JOB " --layout t=3 2>&1", 3, "--layout t=3");
-    check_output("plan " JOB " --layout t=16,p=8 2>&1", 3,
+    check_output("layout " JOB " --layout t=3 2>&1", 3, "--layout t=3");
+    check_output("layout " JOB " --layout t=16,p=8 2>&1", 3,
                  "more than the 8 of a node; it fits with tensor ");
-    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v instead of l stages may differ");
-    check_output("plan " JOB " --layout x=3 2>&1", 2, "is not understood at 'x=3'");
-    check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
-    check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "; it fits with tensor ");
-    check_output("plan " JOB " --why t=1,p=4,l=20 2>&1", 3, "or as it is with ");
-    check_output("plan " SMALL " --gpus 1 2>&1", 3, "; something fits with ");
+    check_output("layout " JOB " --layout p=7,l=3 2>&1", 3,
+                 "with v instead of l stages may differ");
+    check_output("layout " JOB " --layout x=3 2>&1", 2, "is not understood at 'x=3'");
+    check_output("layout " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
+    check_output("layout " JOB " --layout t=1,p=4,l=20 2>&1", 3, "; it fits with tensor ");
+    check_output("layout " JOB " --why t=1,p=4,l=20 2>&1", 3, "or as it is with ");
+    check_output("layout " SMALL " --gpus 1 2>&1", 3, "; something fits with ");
     /* All is offloaded and 0.1 GiB missing, as ergon memory says. */
-    check_output("plan " JOB " --gpus 96 --batch 240 --layout t=2,c=1,p=4,v=4,b=1 "
+    check_output("layout " JOB " --gpus 96 --batch 240 --layout t=2,c=1,p=4,v=4,b=1 "
                  "--recompute activation 2>&1",
                  3, "GiB more than the 72.0 GiB of a GPU with any offloading");
-    check_output("plan " JOB " --memory-budget 60gb 2>&1", 2, "a number of bytes like");
-    check_output("plan " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
-    check_output("plan " JOB " --layout t=2 --fsdp 2>&1", 2, "by fsdp=N; expected one of them");
-    check_output("plan " JOB " --planner arena --fsdp 2>&1", 2, "--planner arena plans time");
-    check_output("plan " JOB " --why t=4 --json 2>&1", 2, "--why is text for people");
-    check_output("plan " JOB " --why t=4 --deadline 9 2>&1", 2, "at the highest clock");
-    check_output("plan " JOB " --layout t=4 -o /nowhere 2>&1", 2, "--output writes all layouts");
-    check_output("plan " JOB " --export megatron --json 2>&1", 2, "expected one of them");
-    check_output("plan " JOB " --export profile --deadline 9 2>&1", 2, "whole frontiers");
-    check_output("plan " JOB " --gpus 1 --batch 4 2>&1", 3, "GiB");
-    check_output("plan " JOB " --batch-slack 2 2>&1", 2, "batch-slack");
+    check_output("layout " JOB " --memory-budget 60gb 2>&1", 2, "a number of bytes like");
+    check_output("layout " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
+    check_output("layout " JOB " --layout t=2 --fsdp 2>&1", 2, "by fsdp=N; expected one of them");
+    check_output("layout " JOB " --planner arena --fsdp 2>&1", 2, "--planner arena plans time");
+    check_output("layout " JOB " --why t=4 --json 2>&1", 2, "--why is text for people");
+    check_output("layout " JOB " --why t=4 --deadline 9 2>&1", 2, "at the highest clock");
+    check_output("layout " JOB " --layout t=4 -o /nowhere 2>&1", 2, "--output writes all layouts");
+    check_output("layout " JOB " --export megatron --json 2>&1", 2, "expected one of them");
+    check_output("layout " JOB " --export profile --deadline 9 2>&1", 2, "whole frontiers");
+    check_output("layout " JOB " --gpus 1 --batch 4 2>&1", 3, "GiB");
+    check_output("layout " JOB " --batch-slack 2 2>&1", 2, "batch-slack");
 }
 
 int main(void)
