@@ -60,13 +60,39 @@ CASES = {
     "llama-3.2-1b": Case("llama-3.2-1b", 8),
     "qwen3-1.7b": Case("qwen3-1.7b", 4),
     "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n", peer=(2, 1)),
-    "data-2": Case("llama-3.2-3b", 4, gpus=2, keys="data: 2\nrecompute: activation\n", how="fsdp"),
-    "tensor-2": Case("llama-3.2-3b", 4, 4, gpus=2, keys="tensor: 2\n", how="tensor"),
-    "pipeline-2": Case("llama-3.2-3b", 1, 8, gpus=2, keys="pipeline: 2\nlayers: [16, 12]\n", how="pipeline"),
-    "interleaved-2": Case(
-        "llama-3.2-3b", 1, 8, 2, "pipeline: 2\nvirtual_stages: 2\nlayers: [8, 6, 8, 6]\n", how="pipeline"
-    ),
 }
+
+
+def layers_of(chunks):
+    """28 layers; the head, in the last chunk, takes as long as four."""
+    last = max(1, round((28 + 4) / chunks) - 4)
+    least, more = divmod(28 - last, chunks - 1)
+    return [least + (i < more) for i in range(chunks - 1)] + [last]
+
+
+for many in (2, 4, 8):
+    CASES |= {
+        f"data-{many}": Case(
+            "llama-3.2-3b", 4, 1, many, f"data: {many}\nrecompute: activation\n", how="fsdp"
+        ),
+        f"tensor-{many}": Case("llama-3.2-3b", 4, 4, many, f"tensor: {many}\n", how="tensor"),
+        f"pipeline-{many}": Case(
+            "llama-3.2-3b",
+            1,
+            4 * many,
+            many,
+            f"pipeline: {many}\nlayers: {layers_of(many)}\n",
+            how="pipeline",
+        ),
+        f"interleaved-{many}": Case(
+            "llama-3.2-3b",
+            1,
+            4 * many,
+            many,
+            f"pipeline: {many}\nvirtual_stages: 2\nlayers: {layers_of(2 * many)}\n",
+            how="pipeline",
+        ),
+    }
 
 
 def write_job(folder, name, case):
