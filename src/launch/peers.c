@@ -1,4 +1,5 @@
-/* Messages between ranks, and the thread that moves their bytes. */
+/* Messages between ranks, moved by the rank while it waits for one, and by a thread while it
+ * computes. */
 #include "launch/peers_internal.h"
 
 #include "base/clock.h"
@@ -144,7 +145,6 @@ static void advance(struct erg_peers *peers, struct erg_peer *peer, size_t count
     peer->coming = NULL;
     push(&peer->in, message);
     peers->come++;
-    pthread_cond_signal(&peers->changed);
 }
 
 /* Deals bytes out to the message that comes and those behind it. */
@@ -198,31 +198,57 @@ static bool has_unsent(const struct erg_peers *peers)
     return false;
 }
 
+/* What `fds` of the peers waits for, if it waits. */
+static void fill_fds(const struct erg_peers *peers, struct pollfd *fds, bool waits)
+{
+    for (int i = 0; i < peers->world; i++) {
+        const struct erg_peer *peer = &peers->peers[i];
+        fds[i] = (struct pollfd){.fd = peer->lost || !waits ? -1 : peer->fd,
+                                 .events = (short)(POLLIN | (peer->out.first ? POLLOUT : 0))};
+    }
+}
+
+static void serve(struct erg_peers *peers, const struct pollfd *fds)
+{
+    for (int i = 0; i < peers->world; i++) {
+        if (fds[i].revents & ~POLLOUT)
+            receive_some(peers, &peers->peers[i]);
+        if (fds[i].revents & POLLOUT)
+            send_some(&peers->peers[i]);
+    }
+}
+
+/* The thread rests while the rank serves its connections itself, and for a moment after that: the
+ * rank is mostly back before, and has been spared the switch to the thread and back. */
+static bool may_rest(const struct erg_peers *peers)
+{
+    enum { REST_NS = 5000000 };
+    if (peers->closing)
+        return false;
+    return peers->waits || (!has_unsent(peers) && erg_now_ns() - peers->left_ns < REST_NS);
+}
+
 static void *move(void *argument)
 {
+    enum { REST_MS = 5, LONG_MS = 1000 };
     struct erg_peers *peers = argument;
     struct pollfd *fds = erg_xcalloc((size_t)peers->world + 1, sizeof *fds);
     int64_t deadline_ns = INT64_MAX;
     pthread_mutex_lock(&peers->lock);
     while (!peers->closing || (has_unsent(peers) && erg_now_ns() < deadline_ns)) {
-        for (int i = 0; i < peers->world; i++) {
-            const struct erg_peer *peer = &peers->peers[i];
-            fds[i] = (struct pollfd){.fd = peer->lost ? -1 : peer->fd,
-                                     .events = (short)(POLLIN | (peer->out.first ? POLLOUT : 0))};
-        }
+        bool rests = may_rest(peers);
+        fill_fds(peers, fds, !rests);
         fds[peers->world] = (struct pollfd){.fd = peers->wake, .events = POLLIN};
         pthread_mutex_unlock(&peers->lock);
-        poll(fds, (nfds_t)peers->world + 1, 1000);
+        poll(fds, (nfds_t)peers->world + 1, rests ? REST_MS : LONG_MS);
         uint64_t wakes;
-        ssize_t ignored = read(peers->wake, &wakes, sizeof wakes);
-        (void)ignored;
-        pthread_mutex_lock(&peers->lock);
-        for (int i = 0; i < peers->world; i++) {
-            if (fds[i].revents & ~POLLOUT)
-                receive_some(peers, &peers->peers[i]);
-            if (fds[i].revents & POLLOUT)
-                send_some(&peers->peers[i]);
+        if (fds[peers->world].revents) {
+            ssize_t ignored = read(peers->wake, &wakes, sizeof wakes);
+            (void)ignored;
         }
+        pthread_mutex_lock(&peers->lock);
+        if (!peers->waits) /* else the rank would wait for what has already come */
+            serve(peers, fds);
         if (peers->closing && deadline_ns == INT64_MAX)
             deadline_ns = erg_now_ns() + 1000000000;
     }
@@ -246,8 +272,8 @@ int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, do
         queue_init(&peers->peers[i].in);
         queue_init(&peers->peers[i].out);
     }
+    peers->fds = erg_xcalloc((size_t)peers->world, sizeof *peers->fds);
     pthread_mutex_init(&peers->lock, NULL);
-    erg_condition_init(&peers->changed);
     peers->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int result = peers->wake < 0 ? erg_fail(err, ERG_FAILED, "rank %d has no descriptor left: %s",
                                             peers->rank, strerror(errno))
@@ -285,7 +311,7 @@ void erg_peers_close(struct erg_peers *peers)
     if (peers->wake >= 0)
         close(peers->wake);
     pthread_mutex_destroy(&peers->lock);
-    pthread_cond_destroy(&peers->changed);
+    free(peers->fds);
     free(peers->peers);
     free(peers);
 }
@@ -351,12 +377,20 @@ static int lost_rank(const struct erg_peers *peers)
 
 int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
 {
-    enum { MOMENT_NS = 50000000 };
-    int64_t until_ns = erg_now_ns() + MOMENT_NS;
+    enum { MOMENT_NS = 50000000, MS_NS = 1000000 };
+    int64_t until_ns = erg_now_ns() + MOMENT_NS, left_ns = MOMENT_NS;
     pthread_mutex_lock(&peers->lock);
-    while (peers->come == peers->seen &&
-           erg_condition_wait(&peers->changed, &peers->lock, until_ns))
-        ;
+    peers->waits = true;
+    while (peers->come == peers->seen && left_ns > 0) {
+        fill_fds(peers, peers->fds, true);
+        pthread_mutex_unlock(&peers->lock);
+        poll(peers->fds, (nfds_t)peers->world, (int)((left_ns + MS_NS - 1) / MS_NS));
+        pthread_mutex_lock(&peers->lock);
+        serve(peers, peers->fds);
+        peers->left_ns = erg_now_ns();
+        left_ns = until_ns - peers->left_ns;
+    }
+    peers->waits = false;
     int lost = peers->come == peers->seen ? lost_rank(peers) : -1;
     peers->seen = peers->come;
     pthread_mutex_unlock(&peers->lock);

@@ -2,7 +2,7 @@
  * Peers: messages between any two ranks of a job, over a TCP connection of each two. The rendezvous
  * goes through rank 0 and is for small things; this is for tensors.
  *
- * A thread of its own sends and receives, so that messages travel while the rank computes, and a
+ * A thread of its own sends and receives while the rank computes, so that messages travel, and a
  * sender never waits for the receiver. Messages between two ranks on one channel arrive in the
  * order in which they were sent. Used by one thread at a time.
  */

@@ -1,4 +1,4 @@
-/* Peers from inside: state shared by the calling thread and the thread that moves the bytes. */
+/* Peers from inside: state shared by the calling thread and the thread that moves bytes for it. */
 #ifndef ERG_LAUNCH_PEERS_INTERNAL_H
 #define ERG_LAUNCH_PEERS_INTERNAL_H
 
@@ -31,13 +31,15 @@ struct erg_peers {
     struct erg_rendezvous *rendezvous;
     int rank, world;
     struct erg_peer *peers; /* [world] */
+    struct pollfd *fds;     /* [world]: of a rank that waits */
     int wake;               /* eventfd: something to send, or to close */
     pthread_t mover;
     bool runs; /* the mover does */
 
     pthread_mutex_t lock; /* of the queues and all that follows */
-    pthread_cond_t changed;
-    uint64_t come, seen; /* messages; seen: at the last wait */
+    uint64_t come, seen;  /* messages; seen: at the last wait */
+    bool waits;           /* the rank does, and moves the bytes itself */
+    int64_t left_ns;      /* when it last did */
     bool closing;
     unsigned char buffer[1 << 16]; /* the data just received */
 };
