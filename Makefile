@@ -60,7 +60,7 @@ train-bench: all
 	sh scripts/train-bench.sh $(BUILD)/ergon
 
 bench: all
-	@cmake --build --preset $(PRESET) --target benches --target research
+	@cmake --build --preset $(PRESET) --target research
 	sh scripts/bench.sh $(BUILD)/bench
 	sh scripts/bench.sh $(BUILD)/research arena replay
 

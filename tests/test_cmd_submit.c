@@ -290,7 +290,7 @@ static void run_job_ends_as_the_trainer(void **state)
             erg_job_folder_reports(&reader, &fresh, in_folder("spool"), token, geteuid(), &err),
             &err);
         assert_int_equal(reader.last.incarnation, i + 1);
-        assert_string_equal(erg_report_state_name(reader.last.state), runs[i].state);
+        assert_string_equal(erg_job_state_names[reader.last.state], runs[i].state);
     }
     shell("grep -q -- '--nodes=2 --ntasks=6 --ntasks-per-node=3 --overcommit ' @/asked");
     shell("test \"$(cut -d' ' -f1 @/ran | tr '\\n' ' ')\" = '1 2 3 '");

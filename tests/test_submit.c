@@ -110,7 +110,7 @@ static struct erg_report await_report(const struct submitted *job, long incarnat
             break;
         if (i == 600)
             fail_msg("job %s: incarnation %ld, state %s, iteration %g", job->id, last->incarnation,
-                     erg_report_state_name(last->state), last->iteration);
+                     erg_job_state_names[last->state], last->iteration);
         erg_sleep_ns(50000000);
     }
     assert_int_equal(reader.ignored, 0);

@@ -121,7 +121,7 @@ static void report(struct job_running *at, enum erg_job_state state)
     at->reported_ns = erg_now_ns();
     at->mono_s = 1e-9 * (double)at->reported_ns;
     json_t *line = erg_json_pack("{s:i, s:I, s:s, s:f, s:f, s:f}", "v", 1, "incarnation",
-                                 (json_int_t)at->incarnation, "state", erg_report_state_name(state),
+                                 (json_int_t)at->incarnation, "state", erg_job_state_names[state],
                                  "iteration", same ? last->iteration : NAN, "checkpoint",
                                  same ? last->checkpoint : NAN, "mono_s", at->mono_s);
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17));

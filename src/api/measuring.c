@@ -185,22 +185,16 @@ struct measured_windows {
     size_t count, capacity;
 };
 
-static double number_of(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static void read_window(struct measured_windows *windows, json_t *line)
 {
     const json_t *part;
     const char *key;
     struct measured_window window = {
-        .step = (long)number_of(line, "step"),
-        .steps = (long)number_of(line, "window_steps"),
-        .step_s = number_of(json_object_get(line, "step_ms"), "mean") / 1e3,
-        .energy_j = number_of(line, "energy_j"),
-        .bubble_s = number_of(line, "bubble_ms") / 1e3,
+        .step = (long)erg_json_number_or(line, "step", NAN),
+        .steps = (long)erg_json_number_or(line, "window_steps", NAN),
+        .step_s = erg_json_number_or(json_object_get(line, "step_ms"), "mean", NAN) / 1e3,
+        .energy_j = erg_json_number_or(line, "energy_j", NAN),
+        .bubble_s = erg_json_number_or(line, "bubble_ms", NAN) / 1e3,
         .power_w = json_object_get(line, "power_w"),
         .clock_mhz = json_object_get(line, "clock_mhz"),
         .temperature_c = json_object_get(line, "temperature_c"),
@@ -438,8 +432,9 @@ static double slope_of(const struct measured_windows *windows, size_t first, siz
 {
     const struct measured_window *a = &windows->items[first],
                                  *b = &windows->items[windows->count - 1];
-    const double minutes =
-        (number_of(b->line, "time_unix_s") - number_of(a->line, "time_unix_s")) / 60;
+    const double minutes = (erg_json_number_or(b->line, "time_unix_s", NAN) -
+                            erg_json_number_or(a->line, "time_unix_s", NAN)) /
+                           60;
     return minutes > 0
                ? (most_of_ranks(b->temperature_c, gpus) - most_of_ranks(a->temperature_c, gpus)) /
                      minutes

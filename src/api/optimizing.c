@@ -109,7 +109,7 @@ static int write_profile(const char *folder, const struct erg_plan *plan, struct
     for (size_t i = 0; i < plan->profile_count; i++) {
         const struct erg_plan_row *row = &plan->profile[i];
         erg_csv_add_long(&table, (long)row->stage);
-        erg_csv_add(&table, row->direction == ERG_FORWARD ? "forward" : "backward");
+        erg_csv_add(&table, erg_direction_names[row->direction]);
         erg_csv_add_long(&table, row->clock_mhz);
         erg_csv_add_double(&table, row->time_s);
         erg_csv_add_double(&table, row->energy_j);

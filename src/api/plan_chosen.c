@@ -18,11 +18,11 @@ static json_t *describe_instruction(const struct erg_plan *plan, const struct er
                                                             "slot", option->configurations[k].slot,
                                                             "sms", option->configurations[k].sms));
     return erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:i, s:s, s:o}", "type",
-                         instruction->direction == ERG_FORWARD ? "forward" : "backward",
-                         "microbatch", (int)instruction->microbatch, "chunk",
-                         (int)instruction->chunk, "start_s", start_s, "time_s", option->time_s,
-                         "energy_j", option->energy_j, "clock_mhz", option->clock_mhz, "mode",
-                         erg_mode_name(option->mode), "configurations", configurations);
+                         erg_direction_names[instruction->direction], "microbatch",
+                         (int)instruction->microbatch, "chunk", (int)instruction->chunk, "start_s",
+                         start_s, "time_s", option->time_s, "energy_j", option->energy_j,
+                         "clock_mhz", option->clock_mhz, "mode", erg_mode_name(option->mode),
+                         "configurations", configurations);
 }
 
 static json_t *describe_stages(const struct erg_plan *plan, const struct erg_plan_point *point)

@@ -90,16 +90,11 @@ static int print_script(FILE *out, const struct erg_sweep_wish *request,
 
 /* ---- what came out ---- */
 
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 /* "12.31 ± 0.40", in a unit: four digits of the mean, and the interval as far as those go. */
 static void add_interval(struct erg_table *table, const json_t *metric, double unit)
 {
-    double mean = number(metric, "mean") / unit, half_width = number(metric, "half_width") / unit;
+    double mean = erg_json_number_or(metric, "mean", NAN) / unit,
+           half_width = erg_json_number_or(metric, "half_width", NAN) / unit;
     int digits = mean == 0 || !isfinite(mean) ? 0 : (int)fmax(0, 3 - floor(log10(fabs(mean))));
     if (!isfinite(mean))
         erg_table_add(table, "-");
@@ -113,8 +108,9 @@ static void add_interval(struct erg_table *table, const json_t *metric, double u
 static void add_change(struct erg_table *table, const json_t *metric)
 {
     const json_t *change = json_object_get(metric, "change");
-    double mean = 100 * number(change, "mean");
-    double low = 100 * number(change, "low"), high = 100 * number(change, "high");
+    double mean = 100 * erg_json_number_or(change, "mean", NAN);
+    double low = 100 * erg_json_number_or(change, "low", NAN),
+           high = 100 * erg_json_number_or(change, "high", NAN);
     if (!isfinite(mean))
         erg_table_add(table, "%s", "");
     else if (!isfinite(low))
@@ -161,9 +157,10 @@ static void print_groups(FILE *out, const json_t *document)
         json_array_foreach(json_object_get(group, "loads"), l, load)
         {
             fprintf(out, "%s, %s, load %g", json_string_value(json_object_get(group, "cluster")),
-                    trace ? trace : "all traces", number(load, "load"));
-            if (isfinite(number(group, "power_cap")))
-                fprintf(out, ", at most %.0f %% of the power", 100 * number(group, "power_cap"));
+                    trace ? trace : "all traces", erg_json_number_or(load, "load", NAN));
+            if (isfinite(erg_json_number_or(group, "power_cap", NAN)))
+                fprintf(out, ", at most %.0f %% of the power",
+                        100 * erg_json_number_or(group, "power_cap", NAN));
             fprintf(out, "\n");
             print_load(out, json_object_get(load, "policies"), reference);
         }

@@ -1,6 +1,7 @@
 /* Structs with a size, between this library and programs of other days. */
 #include "base/sized.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static int read_size(size_t *size, const void *given, const char *name, struct erg_error *err)
@@ -41,4 +42,13 @@ int erg_sized_give(void *given, const void *own, size_t bytes, const char *name,
     const size_t known = size < bytes ? size : bytes;
     memcpy((char *)given + sizeof size, (const char *)own + sizeof size, known - sizeof size);
     return 0;
+}
+
+void erg_sized_give32(void *given, const void *own, size_t bytes)
+{
+    uint32_t size;
+    memcpy(&size, given, sizeof size);
+    if (size > sizeof size)
+        memcpy((char *)given + sizeof size, (const char *)own + sizeof size,
+               (size < bytes ? size : bytes) - sizeof size);
 }

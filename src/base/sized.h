@@ -21,4 +21,7 @@ int erg_sized_take(void *own, size_t bytes, const void *given, const char *name,
 int erg_sized_give(void *given, const void *own, size_t bytes, const char *name,
                    struct erg_error *err);
 
+/* The same for structs that begin with `uint32_t size`: a size that is too small takes nothing. */
+void erg_sized_give32(void *given, const void *own, size_t bytes);
+
 #endif

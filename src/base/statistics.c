@@ -6,15 +6,21 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static int by_value(const void *a, const void *b)
+int erg_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
+int erg_compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
 double erg_median(double *values, size_t count)
 {
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, erg_compare_doubles);
     return count ? values[count / 2] : 0;
 }
 

@@ -6,6 +6,10 @@
 
 #include <stddef.h>
 
+/* For qsort(): rising; of structs, too, whose first member is the number. */
+int erg_compare_doubles(const void *a, const void *b);
+int erg_compare_ints(const void *a, const void *b);
+
 /* Sorts the values. 0 for none. */
 double erg_median(double *values, size_t count);
 

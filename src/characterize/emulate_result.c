@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/statistics.h"
 #include "layout/time/time.h"
 #include "thermal/virtual_sensor.h"
 #include "trace/kernel_record.h"
@@ -37,19 +38,12 @@ static void add(struct weighted_list *list, double value, double weight)
     ERG_PUSH(list, items, (struct weighted){value, weight});
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double one = ((const struct weighted *)a)->value;
-    const double other = ((const struct weighted *)b)->value;
-    return (one > other) - (one < other);
-}
-
 /* What is exceeded for a hundredth of the time. Sorts the list. */
 static double hundredth(struct weighted_list *list)
 {
     double sum = 0, above = 0;
     size_t i = list->count;
-    qsort(list->items, list->count, sizeof *list->items, by_value);
+    qsort(list->items, list->count, sizeof *list->items, erg_compare_doubles);
     for (size_t k = 0; k < list->count; k++)
         sum += list->items[k].weight;
     while (i > 1 && above + list->items[i - 1].weight <= 0.01 * sum)

@@ -1,11 +1,10 @@
 /* The result document of a point: written and read by one table of its fields. */
 #include "characterize/result.h"
 
-#include "io/fields.h"
+#include "io/field_table.h"
 #include "io/file.h"
 #include "io/json.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,24 +30,8 @@ const char *const erg_result_source_names[] = {
 /* ---- the tables ---- */
 
 /* clang-format off */
-#define TABLE(name, struct_type, ...)                                                              \
-    static const struct erg_field name##_items[] = {__VA_ARGS__};                                  \
-    static const struct erg_fields name##_fields = {                                               \
-        .bytes = sizeof(struct_type),                                                              \
-        .count = sizeof name##_items / sizeof *name##_items,                                       \
-        .items = name##_items}
-#define FIELD(name, field_type, member, ...)                                                       \
-    {.key = name, .type = field_type, .offset = offsetof(T, member), __VA_ARGS__}
-#define TEXT(name, member) {.key = name, .type = ERG_FIELD_TEXT, .offset = offsetof(T, member)}
-#define TEXT_OR_NONE(name, member) FIELD(name, ERG_FIELD_TEXT, member, .optional = true)
-#define COUNT(name, member) FIELD(name, ERG_FIELD_LONG, member, .least = 0, .most = MOST_GPUS)
-#define NUMBER(member)                                                                             \
-    FIELD(#member, ERG_FIELD_DOUBLE, member, .optional = true, .least = -DBL_MAX, .most = DBL_MAX)
-#define OBJECT(name, member, table) FIELD(name, ERG_FIELD_OBJECT, member, .of = &table##_fields)
-#define LIST(name, member, number, table)                                                          \
-    FIELD(name, ERG_FIELD_LIST, member, .optional = true, .count_offset = offsetof(T, number),     \
-          .of = &table##_fields)
-#define ITEMS(name, member) LIST(name, member.items, member.count, item)
+#define COUNT(name, member) LONG(name, member, RANGE(0, MOST_GPUS))
+#define ITEMS(name, member) LIST_OR_NONE(name, member.items, member.count, item)
 
 #define T struct erg_result_series
 TABLE(series, T, NUMBER(mean), NUMBER(least), NUMBER(peak), NUMBER(sensor_peak), NUMBER(p99));
@@ -102,7 +85,7 @@ TABLE(category, T,
 #define T struct erg_result_kernels
 TABLE(kernels, T,
     COUNT("rank", rank), COUNT("stage", stage),
-    LIST("categories", categories, category_count, category), NUMBER(idle_s), NUMBER(idle_j));
+    LIST_OR_NONE("categories", categories, category_count, category), NUMBER(idle_s), NUMBER(idle_j));
 #undef T
 
 #define T struct erg_result_link
@@ -125,24 +108,24 @@ TABLE(moment, T,
     NUMBER(peak_temperature_c));
 #undef T
 
-TABLE(text, const char *, {.type = ERG_FIELD_TEXT});
+VALUE(text, const char *, .type = ERG_FIELD_TEXT);
 
 #define T struct erg_study_result
 TABLE(result, T,
     TEXT_OR_NONE("id", id),
-    FIELD("status", ERG_FIELD_NAME, status, .names = erg_result_status_names),
+    NAME("status", status, erg_result_status_names),
     TEXT_OR_NONE("message", message),
-    FIELD("source", ERG_FIELD_NAME, source, .names = erg_result_source_names),
+    NAME("source", source, erg_result_source_names),
     COUNT("gpu_count", gpus), COUNT("nodes", nodes), COUNT("node_gpus", node_gpus),
     OBJECT("metrics", metrics, metrics),
-    LIST("gpus", gpu, gpu_count, gpu),
-    LIST("stages", stages, stage_count, stage),
-    LIST("kernels", kernels, kernels_count, kernels),
-    LIST("links", links, link_count, link),
+    LIST_OR_NONE("gpus", gpu, gpu_count, gpu),
+    LIST_OR_NONE("stages", stages, stage_count, stage),
+    LIST_OR_NONE("kernels", kernels, kernels_count, kernels),
+    LIST_OR_NONE("links", links, link_count, link),
     ITEMS("memory_bytes", memory_bytes), ITEMS("time_s", time_s), ITEMS("energy_j", energy_j),
-    LIST("repeats", repeats, repeat_count, repeat),
-    LIST("course", course, course_count, moment),
-    LIST("flags", flags, flag_count, text));
+    LIST_OR_NONE("repeats", repeats, repeat_count, repeat),
+    LIST_OR_NONE("course", course, course_count, moment),
+    LIST_OR_NONE("flags", flags, flag_count, text));
 #undef T
 /* clang-format on */
 

@@ -48,15 +48,6 @@ void erg_hook_defaults(struct erg_hook_options *options)
         .size = sizeof *options, .point = -1, .mode = ERG_HOOK_FOLLOW, .strict = 1};
 }
 
-void erg_hook_give(void *to, const void *from, size_t bytes)
-{
-    uint32_t size;
-    memcpy(&size, to, sizeof size);
-    if (size > sizeof size)
-        memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
-               (size < bytes ? size : bytes) - sizeof size);
-}
-
 static int check_numbers(const struct erg_hook_options *options, struct erg_error *err)
 {
     const bool planned = options->plan || options->plan_text;

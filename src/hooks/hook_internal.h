@@ -198,7 +198,4 @@ void erg_hook_mark_phase(struct erg_hook *hook, const struct hook_where *where);
 void erg_hook_mark_begin(struct erg_hook *hook, const struct hook_where *where, void *stream);
 void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, void *stream);
 
-/* Copies what fits into a caller's struct whose size is its first member. */
-void erg_hook_give(void *to, const void *from, size_t bytes);
-
 #endif

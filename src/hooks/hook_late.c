@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "plan/plan_follow.h"
 
 #include <assert.h>
@@ -78,7 +79,7 @@ int erg_hook_late(struct erg_hook *hook, double factor, struct erg_hook_choice *
     if (choice) {
         struct erg_hook_choice found = describe(hook, point, until_s, from_step);
         found.cause = factor > 1 ? ERG_HOOK_CAUSE_ASKED : ERG_HOOK_CAUSE_NONE;
-        erg_hook_give(choice, &found, sizeof found);
+        erg_sized_give32(choice, &found, sizeof found);
     }
     return 0;
 }
@@ -112,7 +113,7 @@ int erg_hook_agree(struct erg_hook *hook, erg_hook_exchange *exchange, void *con
 
 int erg_hook_agreed(const struct erg_hook *hook, struct erg_hook_choice *choice)
 {
-    erg_hook_give(choice, &hook->agreement.choice, sizeof hook->agreement.choice);
+    erg_sized_give32(choice, &hook->agreement.choice, sizeof hook->agreement.choice);
     return 0;
 }
 

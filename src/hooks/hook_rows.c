@@ -98,14 +98,13 @@ bool erg_hook_rows_suffice(const struct erg_hook_rows *rows)
 static void add_row(const struct erg_hook_rows *rows, size_t clock, size_t column,
                     struct erg_text *csv)
 {
-    static const char *const directions[] = {"forward", "backward"};
     const struct erg_hook_row *row = &rows->rows[clock * width(rows) + column];
     char instruction[40];
     if (rows->shape.chunks > 1)
-        snprintf(instruction, sizeof instruction, "%s/%zu", directions[column % 2],
+        snprintf(instruction, sizeof instruction, "%s/%zu", erg_direction_names[column % 2],
                  column / 2 % rows->shape.chunks);
     else
-        snprintf(instruction, sizeof instruction, "%s", directions[column % 2]);
+        snprintf(instruction, sizeof instruction, "%s", erg_direction_names[column % 2]);
     erg_csv_add_long(csv, (long)(column / 2 / rows->shape.chunks));
     erg_csv_add(csv, instruction);
     erg_csv_add_long(csv, rows->clocks_mhz[clock]);

@@ -1,6 +1,7 @@
 /* The measurements of a hook. */
 #include "hooks/hook_internal.h"
 
+#include "base/sized.h"
 #include "base/statistics.h"
 #include "ergon/telemetry.h"
 
@@ -99,7 +100,7 @@ int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats)
         found.profile_over = hook->profile->over;
         snprintf(found.profile, sizeof found.profile, "%s", hook->profile->said);
     }
-    erg_hook_give(stats, &found, sizeof found);
+    erg_sized_give32(stats, &found, sizeof found);
     return 0;
 }
 
@@ -135,6 +136,6 @@ int erg_hook_class(const struct erg_hook *hook, int32_t index, struct erg_hook_c
         .uncertainty_j = NAN,
     };
     read_energy(hook, (size_t)index, &found);
-    erg_hook_give(about, &found, sizeof found);
+    erg_sized_give32(about, &found, sizeof found);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "hooks/plan_server_internal.h"
 
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "io/json.h"
 
 #include <stdlib.h>
@@ -81,11 +82,6 @@ int erg_body_read_job(struct body *body, struct job_body *job,
 
 /* ---- a rank ---- */
 
-static int by_clock(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 static int read_clocks(struct body *body, struct erg_clock_list *clocks, struct erg_error *err)
 {
     const json_t *list, *item;
@@ -111,7 +107,7 @@ static int read_clocks(struct body *body, struct erg_clock_list *clocks, struct 
         }
         clocks->clocks_mhz[i] = (int)clock_mhz;
     }
-    qsort(clocks->clocks_mhz, count, sizeof *clocks->clocks_mhz, by_clock);
+    qsort(clocks->clocks_mhz, count, sizeof *clocks->clocks_mhz, erg_compare_ints);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "hooks/programme.h"
 
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "hooks/option_at.h"
 
 #include <assert.h>
@@ -92,11 +93,6 @@ int erg_programme_check(const struct erg_plan *plan, size_t stage,
     return 0;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 static size_t find_clock(const struct making *making, int clock_mhz)
 {
     size_t k = 0;
@@ -122,7 +118,7 @@ static void collect_passes(struct making *making)
             .planned_mhz = clock_mhz, .start_s = erg_scale_time(&plan->scale, start_s[first + i])};
         making->clocks_mhz[i] = clock_mhz;
     }
-    qsort(making->clocks_mhz, count, sizeof *making->clocks_mhz, by_size);
+    qsort(making->clocks_mhz, count, sizeof *making->clocks_mhz, erg_compare_ints);
     for (size_t i = 0; i < count; i++)
         if (!i || making->clocks_mhz[i] != making->clocks_mhz[i - 1])
             making->clocks_mhz[making->clock_count++] = making->clocks_mhz[i];

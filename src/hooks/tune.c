@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "ergon/telemetry.h"
 #include "hooks/tune_profile.h"
 #include "hooks/tune_search.h"
@@ -521,15 +522,6 @@ int erg_tune_step_end(struct erg_tune *tune, struct erg_error *err)
 /* ---- results ---- */
 
 /* As far as the caller's struct goes. */
-static void give(void *to, const void *from, size_t bytes)
-{
-    uint32_t size;
-    memcpy(&size, to, sizeof size);
-    if (size > sizeof size)
-        memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
-               (size < bytes ? size : bytes) - sizeof size);
-}
-
 int erg_tune_stats(const struct erg_tune *tune, struct erg_tune_stats *stats)
 {
     int32_t points = 0;
@@ -546,7 +538,7 @@ int erg_tune_stats(const struct erg_tune *tune, struct erg_tune_stats *stats)
         .blocks = tune->blocks,
         .steps = tune->steps,
     };
-    give(stats, &now, sizeof now);
+    erg_sized_give32(stats, &now, sizeof now);
     return 0;
 }
 
@@ -557,13 +549,13 @@ int erg_tune_point(const struct erg_tune *tune, int32_t index, struct erg_tune_p
     if (tune->search.done && tune->points) {
         if ((size_t)index >= tune->point_count)
             return -1;
-        give(point, &tune->points[index], sizeof *point);
+        erg_sized_give32(point, &tune->points[index], sizeof *point);
         return 0;
     }
     for (size_t i = 0; i < tune->search.count; i++)
         if (tune->search.time[i].count && index-- == 0) {
             const struct erg_tune_point found = describe(tune, i);
-            give(point, &found, sizeof found);
+            erg_sized_give32(point, &found, sizeof found);
             return 0;
         }
     return -1;

@@ -98,6 +98,12 @@ json_t *erg_json_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+double erg_json_number_or(const json_t *object, const char *key, double otherwise)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : otherwise;
+}
+
 json_t *erg_json_new_string(const char *text)
 {
     if (!text)

@@ -41,6 +41,9 @@ json_t *erg_json_new_string(const char *text);
  */
 json_t *erg_json_pack(const char *format, ...);
 
+/* The number at a key of an object; `otherwise`: there is none. */
+double erg_json_number_or(const json_t *object, const char *key, double otherwise);
+
 /* Adds a string with its quotes, as JSON writes it: for documents that are written line by line. */
 void erg_json_add_string(struct erg_text *out, const char *text);
 

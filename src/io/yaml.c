@@ -280,6 +280,17 @@ int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double va
                          max, value);
 }
 
+int erg_yaml_check_ranges(const struct erg_yaml *yaml, const struct erg_yaml_range *ranges,
+                          size_t count, bool always, struct erg_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((always || erg_yaml_has(yaml, ranges[i].key)) &&
+            erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].least,
+                                 ranges[i].most, err) != 0)
+            return -1;
+    return 0;
+}
+
 /* ---- writing ---- */
 
 /* Words that YAML 1.1 or 1.2 reads as something else. */

@@ -68,4 +68,12 @@ int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *
 int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double value, double min,
                          double max, struct erg_error *err);
 
+/* The same for several keys; those that the file lacks only if they are `always` checked. */
+struct erg_yaml_range {
+    const char *key;
+    double value, least, most;
+};
+int erg_yaml_check_ranges(const struct erg_yaml *yaml, const struct erg_yaml_range *ranges,
+                          size_t count, bool always, struct erg_error *err);
+
 #endif

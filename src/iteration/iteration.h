@@ -49,6 +49,9 @@ struct erg_pipeline {
 /* Checks the numbers above against each other; the message names the broken rule. */
 int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *err);
 
+/* "forward", "backward"; ends with NULL. */
+extern const char *const erg_direction_names[];
+
 struct erg_instruction {
     uint32_t stage, chunk, microbatch;
     enum erg_direction direction;

@@ -43,11 +43,10 @@ static int find_columns(const struct erg_csv *csv, struct profile_columns *colum
 /* "forward" or "backward", or one of these of a chunk, as "forward/1"; false: none of them. */
 static bool read_instruction(const char *instruction, struct profile_row *row)
 {
-    static const char *const names[] = {"forward", "backward"};
     long chunk = 0;
     for (int direction = ERG_FORWARD; direction <= ERG_BACKWARD; direction++) {
-        const size_t length = strlen(names[direction]);
-        if (strncmp(instruction, names[direction], length) != 0)
+        const size_t length = strlen(erg_direction_names[direction]);
+        if (strncmp(instruction, erg_direction_names[direction], length) != 0)
             continue;
         const char *rest = instruction + length;
         if (*rest && (*rest != '/' || !erg_parse_long(rest + 1, &chunk) || chunk < 0 ||
@@ -131,7 +130,7 @@ struct table_name {
 static struct table_name name_of(const struct profile_shape *shape, size_t table)
 {
     struct table_name name = {table / 2 % shape->stages, {0}};
-    const char *direction = table % 2 == ERG_FORWARD ? "forward" : "backward";
+    const char *direction = erg_direction_names[table % 2];
     if (shape->chunks > 1)
         snprintf(name.instruction, sizeof name.instruction, "%s/%zu", direction,
                  table / 2 / shape->stages);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const erg_direction_names[] = {"forward", "backward", NULL};
+
 int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *err)
 {
     size_t stages = pipeline->stages, chunks = pipeline->chunks, count = pipeline->microbatches;

@@ -11,7 +11,7 @@ static const double max_ticks = 536870912.0; /* 2^29, half of the solver's limit
 
 static int check_table(size_t index, const struct erg_frontier *given, struct erg_error *err)
 {
-    const char *direction = index % 2 == ERG_FORWARD ? "forward" : "backward";
+    const char *direction = erg_direction_names[index % 2];
     size_t stage = index / 2;
     if (!given->count)
         return erg_fail(err, ERG_FAILED,

@@ -15,10 +15,7 @@
 static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
-    const struct {
-        const char *key;
-        double value, min, max;
-    } ranges[] = {
+    const struct erg_yaml_range ranges[] = {
         {"vocabulary", file->vocabulary, 1, 1e8},
         {"tensor", (double)file->layout.tensor, 1, 1024},
         {"context", (double)file->layout.context, 1, 1024},
@@ -42,13 +39,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"deadline_s", file->deadline_s, 1e-6, 1e6},
         {"budget_j", file->budget_j, 1e-6, 1e15},
     };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        if (erg_yaml_has(yaml, ranges[i].key) &&
-            erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].min, ranges[i].max,
-                                 err) != 0)
-            return -1;
-    }
-    return 0;
+    return erg_yaml_check_ranges(yaml, ranges, sizeof ranges / sizeof *ranges, false, err);
 }
 
 /* The keys of the layout that the file leaves open. */

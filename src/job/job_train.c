@@ -120,10 +120,7 @@ static void apply_defaults(struct erg_training *training, const struct erg_yaml 
 static int check_ranges(const struct erg_training *training, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
-    const struct {
-        const char *key;
-        double value, least, most;
-    } ranges[] = {
+    const struct erg_yaml_range ranges[] = {
         {"train.eod", training->eod, training->eod < 0 && !erg_yaml_has(yaml, "train.eod") ? -1 : 0,
          INT_MAX},
         {"train.seed", (double)training->seed, 0, 9e18},
@@ -149,11 +146,7 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
         {"train.validation.batches", training->validation.batches,
          erg_yaml_has(yaml, "train.validation.batches"), 1e9},
     };
-    for (size_t i = 0; i < COUNT(ranges); i++)
-        if (erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].least,
-                                 ranges[i].most, err) != 0)
-            return -1;
-    return 0;
+    return erg_yaml_check_ranges(yaml, ranges, COUNT(ranges), true, err);
 }
 
 /* Weights of the sets of `parent`: 1 where none is given; together they become 1. */

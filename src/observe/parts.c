@@ -27,16 +27,9 @@ struct erg_parts {
     size_t count, capacity;
 };
 
-static double wall_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void begin_part(struct erg_parts *parts)
 {
-    parts->begin_s = wall_s();
+    parts->begin_s = erg_unix_s();
     if (parts->meter)
         parts->window = erg_window_begin(parts->meter);
     else
@@ -58,7 +51,7 @@ static void cut_part(struct erg_parts *parts)
 {
     struct erg_window *window = parts->window;
     const struct erg_rapl_reading before = parts->reading;
-    struct erg_part part = {.begin_s = parts->begin_s, .end_s = wall_s()};
+    struct erg_part part = {.begin_s = parts->begin_s, .end_s = erg_unix_s()};
     struct erg_window_result result = {
         .size = sizeof result, .energy_j = NAN, .uncertainty_j = NAN};
     begin_part(parts);
@@ -79,7 +72,7 @@ static void *cut(void *context)
     struct erg_parts *parts = context;
     pthread_mutex_lock(&parts->lock);
     while (!parts->ends) {
-        const double now_s = wall_s();
+        const double now_s = erg_unix_s();
         const double next_s = (floor(now_s / parts->period_s) + 1) * parts->period_s;
         /* In pieces, for the wall clock may be set. */
         const double wait_s = fmin(next_s - now_s, 60);
@@ -123,7 +116,7 @@ void erg_parts_stop(struct erg_parts *parts)
     pthread_join(parts->thread, NULL);
     if (parts->meter)
         erg_window_cancel(parts->window);
-    const struct erg_part last = {.begin_s = parts->begin_s, .end_s = wall_s()};
+    const struct erg_part last = {.begin_s = parts->begin_s, .end_s = erg_unix_s()};
     ERG_PUSH(parts, items, last);
 }
 

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const directions[] = {"forward", "backward"};
-
 /* ---- as text ---- */
 
 static const struct erg_verify_row *find_row(const struct erg_verification *verification,
@@ -71,7 +69,7 @@ static void print_shares(FILE *out, const struct erg_verification *verification)
         if (share->uses == share->instructions)
             continue;
         fprintf(out, "%sThe plan's %s passes differ: shown is what %zu of %zu run.\n", before,
-                directions[d], share->uses, share->instructions);
+                erg_direction_names[d], share->uses, share->instructions);
         before = "";
     }
 }
@@ -91,8 +89,9 @@ static void print_costs(FILE *out, const struct erg_verification *verification)
         for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
             const struct erg_verify_row *row =
                 find_row(verification, backward, (enum erg_verify_way)way);
-            add_costs(&table, directions[backward], erg_verify_way_name(row->way), row->composed,
-                      row->stack, find_row(verification, backward, ERG_VERIFY_SEQUENTIAL)->stack);
+            add_costs(&table, erg_direction_names[backward], erg_verify_way_name(row->way),
+                      row->composed, row->stack,
+                      find_row(verification, backward, ERG_VERIFY_SEQUENTIAL)->stack);
             erg_table_add(&table, "%.0f MHz, pieces %.0f", row->stack_mhz, row->composed_mhz);
         }
     for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
@@ -126,7 +125,7 @@ static void print_partitions(FILE *out, const struct erg_verification *verificat
     for (size_t i = 0; i < verification->partition_count; i++) {
         const struct erg_verify_partition *partition = &verification->partitions[i];
         struct erg_cost plan = partition->costs[ERG_VERIFY_PLAN];
-        erg_table_add(&table, "%s", directions[partition->backward]);
+        erg_table_add(&table, "%s", erg_direction_names[partition->backward]);
         erg_table_add(&table, "%s", partition->name);
         for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
             erg_table_add(&table, "%.3f ms", 1e3 * partition->costs[way].time_s);
@@ -176,8 +175,9 @@ static json_t *partitions_json(const struct erg_verification *verification)
     json_t *partitions = json_array();
     for (size_t i = 0; i < verification->partition_count; i++) {
         const struct erg_verify_partition *partition = &verification->partitions[i];
-        json_t *row = erg_json_pack("{s:s, s:s}", "direction", directions[partition->backward],
-                                    "partition", partition->name);
+        json_t *row =
+            erg_json_pack("{s:s, s:s}", "direction", erg_direction_names[partition->backward],
+                          "partition", partition->name);
         for (int way = 0; way < ERG_VERIFY_WAYS; way++)
             json_object_set_new(row, erg_verify_way_name((enum erg_verify_way)way),
                                 erg_json_pack("{s:f, s:f}", "time_s", partition->costs[way].time_s,
@@ -192,9 +192,9 @@ static json_t *shares_json(const struct erg_verification *verification)
     json_t *shares = json_array();
     for (int d = 0; d < 2; d++)
         json_array_append_new(
-            shares, erg_json_pack("{s:s, s:I, s:I}", "direction", directions[d], "instructions",
-                                  (json_int_t)verification->shares[d].instructions, "verified",
-                                  (json_int_t)verification->shares[d].uses));
+            shares, erg_json_pack("{s:s, s:I, s:I}", "direction", erg_direction_names[d],
+                                  "instructions", (json_int_t)verification->shares[d].instructions,
+                                  "verified", (json_int_t)verification->shares[d].uses));
     return shares;
 }
 
@@ -204,14 +204,15 @@ static json_t *document(const struct erg_verification *verification, long layers
     for (size_t i = 0; i < verification->row_count; i++) {
         const struct erg_verify_row *row = &verification->rows[i];
         json_array_append_new(
-            rows, erg_json_pack(
-                      "{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "direction",
-                      directions[row->backward], "way", erg_verify_way_name(row->way), "mode",
-                      erg_mode_name(row->mode), "composed_time_s", row->composed.time_s, "time_s",
-                      row->stack.time_s, "time_sd", row->profile.time_sd, "composed_energy_j",
-                      row->composed.energy_j, "energy_j", row->stack.energy_j, "energy_sd",
-                      row->profile.energy_sd, "composed_clock_mhz", row->composed_mhz, "clock_mhz",
-                      row->stack_mhz, "temperature_c", row->profile.temperature_end_c));
+            rows, erg_json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                                "direction", erg_direction_names[row->backward], "way",
+                                erg_verify_way_name(row->way), "mode", erg_mode_name(row->mode),
+                                "composed_time_s", row->composed.time_s, "time_s",
+                                row->stack.time_s, "time_sd", row->profile.time_sd,
+                                "composed_energy_j", row->composed.energy_j, "energy_j",
+                                row->stack.energy_j, "energy_sd", row->profile.energy_sd,
+                                "composed_clock_mhz", row->composed_mhz, "clock_mhz",
+                                row->stack_mhz, "temperature_c", row->profile.temperature_end_c));
     }
     for (size_t i = 0; i < verification->comparison_count; i++) {
         const struct erg_verify_comparison *comparison = &verification->comparisons[i];

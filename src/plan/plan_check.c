@@ -175,7 +175,7 @@ static int check_options(const struct checker *c, size_t x, int direction)
     char path[96];
     for (size_t i = 0; i < options->count; i++) {
         snprintf(path, sizeof path, "stages[%zu].%s.options[%zu]", x,
-                 direction == ERG_FORWARD ? "forward" : "backward", i);
+                 erg_direction_names[direction], i);
         if (check_option(c, path, stage->kind, &options->items[i]))
             return -1;
     }
@@ -264,7 +264,6 @@ static int check_order(const struct checker *c, const struct erg_plan_order *ord
     for (size_t i = 0; i < schedule->count; i++) {
         const struct erg_instruction *expected = &schedule->instructions[i];
         const struct erg_instruction *got = &order[expected->stage].items[i % schedule->per_stage];
-        static const char *const names[] = {"forward", "backward"};
         if (got->direction == expected->direction && got->microbatch == expected->microbatch &&
             got->chunk == expected->chunk)
             continue;
@@ -273,8 +272,8 @@ static int check_order(const struct checker *c, const struct erg_plan_order *ord
         return FAIL(c, key,
                     "the job's schedule has the %s of microbatch %u on chunk %u here, got the %s "
                     "of microbatch %u on chunk %u",
-                    names[expected->direction], expected->microbatch, expected->chunk,
-                    names[got->direction], got->microbatch, got->chunk);
+                    erg_direction_names[expected->direction], expected->microbatch, expected->chunk,
+                    erg_direction_names[got->direction], got->microbatch, got->chunk);
     }
     return 0;
 }
@@ -307,7 +306,7 @@ static int check_recipe(const struct checker *c, const char *path,
         snprintf(key, sizeof key, "%s.options[%u][%zu]", path, instruction->stage, position);
         return FAIL(c, key,
                     "expected a whole number below %zu, the number of %s options of stages[%zu]",
-                    count, instruction->direction == ERG_FORWARD ? "forward" : "backward", x);
+                    count, erg_direction_names[instruction->direction], x);
     }
     return 0;
 }

@@ -1,10 +1,9 @@
 /* Plans as JSON and back: the tables of their fields, which docs/formats/plan.md describes. */
 #include "plan/plan_internal.h"
 
-#include "io/fields.h"
+#include "io/field_table.h"
 #include "io/file.h"
 
-#include <float.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 
 #define MOST_COUNT 1e8 /* of anything counted in a job */
 
-static const char *const directions[] = {"forward", "backward", NULL};
 static const char *const schedules[] = {
     [ERG_SCHEDULE_1F1B] = "1f1b", [ERG_SCHEDULE_INTERLEAVED] = "interleaved", NULL};
 static const char *const methods[] = {
@@ -25,38 +23,11 @@ static const char *const methods[] = {
 };
 
 /* clang-format off */
-#define TABLE(name, struct_type, ...)                                                              \
-    static const struct erg_field name##_items[] = {__VA_ARGS__};                                  \
-    static const struct erg_fields name##_fields = {                                               \
-        .bytes = sizeof(struct_type),                                                              \
-        .count = sizeof name##_items / sizeof *name##_items,                                       \
-        .items = name##_items}
-#define VALUE(name, value_type, ...) TABLE(name, value_type, {__VA_ARGS__})
-#define RANGE(low, high) .least = low, .most = high
 #define COUNT(low) RANGE(low, MOST_COUNT)
-#define UNKNOWN(low, high) .optional = true, RANGE(low, high)
 #define UNKNOWN_COUNT UNKNOWN(1, MOST_COUNT)
 #define POSITIVE RANGE(DBL_MIN, DBL_MAX)
 #define NOT_NEGATIVE RANGE(0, DBL_MAX)
 #define ANY_NUMBER RANGE(-DBL_MAX, DBL_MAX)
-#define FIELD(name, field_type, member, ...)                                                       \
-    {.key = name, .type = field_type, .offset = offsetof(T, member), __VA_ARGS__}
-#define TEXT(name, member) {.key = name, .type = ERG_FIELD_TEXT, .offset = offsetof(T, member)}
-#define TEXT_OR_NONE(name, member) FIELD(name, ERG_FIELD_TEXT, member, .optional = true)
-#define BOOL(name, member) {.key = name, .type = ERG_FIELD_BOOL, .offset = offsetof(T, member)}
-#define NAME(key, member, list) FIELD(key, ERG_FIELD_NAME, member, .names = list)
-#define INT(name, member, ...) FIELD(name, ERG_FIELD_INT, member, __VA_ARGS__)
-#define LONG(name, member, ...) FIELD(name, ERG_FIELD_LONG, member, __VA_ARGS__)
-#define SIZE(name, member, ...) FIELD(name, ERG_FIELD_SIZE, member, __VA_ARGS__)
-#define DOUBLE(name, member, ...) FIELD(name, ERG_FIELD_DOUBLE, member, __VA_ARGS__)
-#define OBJECT(name, member, table) FIELD(name, ERG_FIELD_OBJECT, member, .of = &table##_fields)
-#define LIST(name, member, number, table)                                                          \
-    FIELD(name, ERG_FIELD_LIST, member, .count_offset = offsetof(T, number), .of = &table##_fields)
-#define LIST_OR_NONE(name, member, number, table)                                                  \
-    FIELD(name, ERG_FIELD_LIST, member, .optional = true, .count_offset = offsetof(T, number),     \
-          .of = &table##_fields)
-/* Keys of a part of the document whose members are the struct's own. */
-#define GROUP(name, table) {.key = name, .type = ERG_FIELD_OBJECT, .of = &table##_fields}
 
 /* Items of lists that are values. */
 VALUE(texts, const char *, .type = ERG_FIELD_TEXT);
@@ -149,7 +120,7 @@ TABLE(estimate, T,
 TABLE(partition, T,
     TEXT("key", key),
     SIZE("kind", kind, COUNT(0)),
-    NAME("direction", direction, directions),
+    NAME("direction", direction, erg_direction_names),
     INT("occurrences", occurrences, COUNT(1)),
     TEXT("communication", communication),
     DOUBLE("wire_bytes", wire_bytes, NOT_NEGATIVE),
@@ -203,17 +174,17 @@ TABLE(step_end, T,
 
 #define T struct erg_instruction
 TABLE(instruction, T,
-    NAME("type", direction, directions),
-    FIELD("microbatch", ERG_FIELD_U32, microbatch, COUNT(0)),
-    FIELD("chunk", ERG_FIELD_U32, chunk, COUNT(0)));
+    NAME("type", direction, erg_direction_names),
+    U32("microbatch", microbatch, COUNT(0)),
+    U32("chunk", chunk, COUNT(0)));
 #undef T
 
 #define T struct erg_plan_order
-TABLE(order, T, FIELD(NULL, ERG_FIELD_LIST, items, .count_offset = offsetof(T, count), .of = &instruction_fields));
+TABLE(order, T, LIST(NULL, items, count, instruction));
 #undef T
 
 #define T struct erg_plan_recipe
-TABLE(recipe, T, FIELD(NULL, ERG_FIELD_LIST, items, .count_offset = offsetof(T, count), .of = &indices_fields));
+TABLE(recipe, T, LIST(NULL, items, count, indices));
 #undef T
 
 #define T struct erg_plan_point
@@ -290,7 +261,7 @@ TABLE(picture, T,
 #define T struct erg_plan_row
 TABLE(row, T,
     SIZE("stage", stage, COUNT(0)),
-    NAME("instruction", direction, directions),
+    NAME("instruction", direction, erg_direction_names),
     INT("frequency", clock_mhz, COUNT(1)),
     DOUBLE("time", time_s, POSITIVE),
     DOUBLE("energy", energy_j, NOT_NEGATIVE));
@@ -352,7 +323,7 @@ static json_t *timeline_json(const struct erg_plan *plan, const char *title, enu
             end_s = span_end_s > end_s ? span_end_s : end_s;
             json_array_append_new(
                 spans, erg_json_pack("{s:s, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:s}", "type",
-                                     directions[instruction->direction], "microbatch",
+                                     erg_direction_names[instruction->direction], "microbatch",
                                      (int)instruction->microbatch, "chunk", (int)instruction->chunk,
                                      "start_s", start_s[i], "end_s", span_end_s, "clock_mhz",
                                      mean_mhz > 0 ? (int)(mean_mhz + 0.5) : run->clock_mhz,

@@ -17,7 +17,7 @@ static void widen(size_t *columns, const char *text)
 
 static void percent(char *cell, const json_t *versus, const char *key)
 {
-    double value = erg_report_number(versus, key, NAN);
+    double value = erg_json_number_or(versus, key, NAN);
     if (isnan(value))
         snprintf(cell, CELL_BYTES, "–");
     else /* + 0.0 turns a rounded -0.0 into 0.0 */
@@ -54,8 +54,8 @@ static struct scale choose_scale(const json_t *plan)
     json_object_foreach(json_object_get(plan, "methods"), name, method)
     {
         const json_t *fastest = json_array_get(json_object_get(method, "points"), 0);
-        least_s = fmin(least_s, erg_report_number(fastest, "time_s", INFINITY));
-        least_j = fmin(least_j, erg_report_number(fastest, "energy_j", INFINITY));
+        least_s = fmin(least_s, erg_json_number_or(fastest, "time_s", INFINITY));
+        least_j = fmin(least_j, erg_json_number_or(fastest, "energy_j", INFINITY));
     }
     struct scale scale = {.time_places = (int)fmax(3, places_for(least_s)),
                           .energy_places = 2,
@@ -72,13 +72,13 @@ static struct scale choose_scale(const json_t *plan)
 static void print_time(char *cell, const struct scale *scale, const json_t *point)
 {
     snprintf(cell, CELL_BYTES, "%.*f s", scale->time_places,
-             erg_report_number(point, "time_s", NAN));
+             erg_json_number_or(point, "time_s", NAN));
 }
 
 static void print_energy(char *cell, const struct scale *scale, const json_t *point)
 {
     snprintf(cell, CELL_BYTES, "%.*f %s", scale->energy_places,
-             erg_report_number(point, "energy_j", NAN) / scale->energy_unit_j, scale->energy_unit);
+             erg_json_number_or(point, "energy_j", NAN) / scale->energy_unit_j, scale->energy_unit);
 }
 
 static void fill_row(char cells[COLUMNS][CELL_BYTES], const struct scale *scale, const char *name,
@@ -108,7 +108,7 @@ static void add_devices(struct erg_text *out, const json_t *plan)
     size_t count = json_array_size(kinds);
     for (size_t k = 0; k < count || k == 0; k++) {
         const json_t *kind = json_array_get(kinds, k);
-        double mean_mhz = erg_report_number(kind, "mean_clock_mhz", NAN);
+        double mean_mhz = erg_json_number_or(kind, "mean_clock_mhz", NAN);
         erg_text_printf(out, "%s%s", k ? ", " : "", erg_report_string(kind, "device", "?"));
         if (!isnan(mean_mhz))
             erg_text_printf(out, " at their default clock (mean %.0f MHz)", mean_mhz);

@@ -32,12 +32,6 @@ int erg_report_check(const json_t *plan, struct erg_error *err)
     return 0;
 }
 
-double erg_report_number(const json_t *object, const char *key, double fallback)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : fallback;
-}
-
 const char *erg_report_string(const json_t *object, const char *key, const char *fallback)
 {
     const json_t *value = json_object_get(object, key);

@@ -2,6 +2,7 @@
 #ifndef ERG_REPORT_INTERNAL_H
 #define ERG_REPORT_INTERNAL_H
 
+#include "io/json.h"
 #include "plan/plan.h"
 #include "report/report.h"
 
@@ -16,8 +17,7 @@ enum {
 /* Whether the document is a plan that this version can show. */
 int erg_report_check(const json_t *plan, struct erg_error *err);
 
-/* A member of an object as a number, text or whole number; the fallback when it is not one. */
-double erg_report_number(const json_t *object, const char *key, double fallback);
+/* A member of an object as text or whole number; the fallback when it is not one. */
 const char *erg_report_string(const json_t *object, const char *key, const char *fallback);
 long erg_report_long(const json_t *object, const char *key, long fallback);
 

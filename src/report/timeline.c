@@ -17,12 +17,12 @@ static void add_instruction(struct erg_trace *trace, int process, int stage, con
 {
     char name[64];
     const char *type = erg_report_string(span, "type", "?");
-    double start_s = erg_report_number(span, "start_s", 0);
+    double start_s = erg_json_number_or(span, "start_s", 0);
     long chunk = erg_report_long(span, "chunk", 0);
     const struct erg_trace_arg args[] = {
-        {"clock_mhz", NULL, erg_report_number(span, "clock_mhz", 0)},
-        {"power_w", NULL, erg_report_number(span, "power_w", 0)},
-        {"energy_j", NULL, erg_report_number(span, "energy_j", 0)},
+        {"clock_mhz", NULL, erg_json_number_or(span, "clock_mhz", 0)},
+        {"power_w", NULL, erg_json_number_or(span, "power_w", 0)},
+        {"energy_j", NULL, erg_json_number_or(span, "energy_j", 0)},
         {"mode", erg_report_string(span, "mode", "?"), 0},
         {"microbatch", NULL, (double)erg_report_long(span, "microbatch", 0)},
         {"chunk", NULL, (double)chunk},
@@ -33,7 +33,7 @@ static void add_instruction(struct erg_trace *trace, int process, int stage, con
     else
         snprintf(name, sizeof name, "%s %ld", type, erg_report_long(span, "microbatch", 0));
     erg_trace_span(trace, process, stage, name, type, start_s,
-                   erg_report_number(span, "end_s", start_s) - start_s, args,
+                   erg_json_number_or(span, "end_s", start_s) - start_s, args,
                    sizeof args / sizeof *args);
 }
 
@@ -47,7 +47,7 @@ static void add_stage(struct erg_trace *trace, int process, int stage, const jso
     const char *gpu = json_array_size(json_object_get(plan, "kinds")) > 1
                           ? erg_report_string(kind, "gpu", NULL)
                           : NULL;
-    double blocking_w = erg_report_number(kind, "blocking_power_w", 0);
+    double blocking_w = erg_json_number_or(kind, "blocking_power_w", 0);
     double last_end_s = 0, power_w = -1;
     size_t i;
     snprintf(name, sizeof name, "stage %d%s%.80s", stage, gpu ? ", " : "", gpu ? gpu : "");
@@ -55,14 +55,14 @@ static void add_stage(struct erg_trace *trace, int process, int stage, const jso
     snprintf(name, sizeof name, "stage %d: power of a GPU", stage);
     json_array_foreach((json_t *)(uintptr_t)spans, i, span)
     {
-        double start_s = erg_report_number(span, "start_s", 0);
+        double start_s = erg_json_number_or(span, "start_s", 0);
         add_instruction(trace, process, stage, span);
         if (start_s > last_end_s + 1e-9 && power_w != blocking_w)
             add_power(trace, process, name, last_end_s, power_w = blocking_w);
-        double new_w = erg_report_number(span, "power_w", 0);
+        double new_w = erg_json_number_or(span, "power_w", 0);
         if (new_w != power_w)
             add_power(trace, process, name, start_s, power_w = new_w);
-        last_end_s = erg_report_number(span, "end_s", start_s);
+        last_end_s = erg_json_number_or(span, "end_s", start_s);
     }
     if (end_s > last_end_s + 1e-9)
         add_power(trace, process, name, last_end_s, blocking_w);
@@ -74,7 +74,7 @@ static void add_partition(struct erg_trace *trace, int process, int thread, cons
     char name[160];
     const char *key = erg_report_string(picture, "key", "?");
     const struct erg_trace_arg args[] = {
-        {"clock_mhz", NULL, erg_report_number(picture, "clock_mhz", 0)},
+        {"clock_mhz", NULL, erg_json_number_or(picture, "clock_mhz", 0)},
         {"slot", erg_report_string(picture, "slot", "?"), 0},
         {"sms", NULL, (double)erg_report_long(picture, "sms", 0)},
     };
@@ -87,9 +87,9 @@ static void add_partition(struct erg_trace *trace, int process, int thread, cons
         erg_trace_name_thread(trace, process, thread + (int)i, name);
         json_array_foreach(json_object_get(lane, "spans"), k, span)
         {
-            double start_s = erg_report_number(span, "start_s", 0);
+            double start_s = erg_json_number_or(span, "start_s", 0);
             erg_trace_span(trace, process, thread + (int)i, erg_report_string(span, "name", "?"),
-                           lane_name, start_s, erg_report_number(span, "end_s", start_s) - start_s,
+                           lane_name, start_s, erg_json_number_or(span, "end_s", start_s) - start_s,
                            args, sizeof args / sizeof *args);
         }
     }
@@ -109,7 +109,7 @@ int erg_report_trace(const char *path, const json_t *plan, struct erg_error *err
         json_array_foreach(json_object_get(timeline, "stages"), s, stage)
         {
             add_stage(trace, process, (int)s, stage, plan,
-                      erg_report_number(timeline, "time_s", 0));
+                      erg_json_number_or(timeline, "time_s", 0));
         }
     }
     const json_t *pictures = json_object_get(plan, "partition_timelines");

@@ -1,6 +1,8 @@
 /* The status of a controller as metrics. */
 #include "serve/schedule_metrics.h"
 
+#include "cluster/live/live_engine.h"
+#include "cluster/live/reconcile.h"
 #include "cluster/live/schedule_counts.h"
 #include "observe/openmetrics.h"
 
@@ -25,12 +27,9 @@ static void add_number(struct erg_text *out, const char *name, const char *type,
     erg_text_printf(out, "%s%s %.15g\n", name, strcmp(type, "counter") == 0 ? "_total" : "", value);
 }
 
-/* All that there are (cluster/live/reconcile.h), so that a phase without a job is 0. */
-static const char *const phases[] = {"new",     "waiting",   "starting", "returned",
-                                     "running", "stopping",  "ending",   "ended",
-                                     "failed",  "cancelled", "gone",     "unknown"};
-enum { PHASES = sizeof phases / sizeof *phases };
+enum { PHASES = ERG_PHASE_UNKNOWN + 1, STATES = ERG_NODE_UNKNOWN + 1 };
 
+/* All phases, so that one without a job is 0. */
 static void add_jobs(struct erg_text *out, const json_t *status)
 {
     size_t counts[PHASES] = {0}, attention = 0, i;
@@ -39,14 +38,15 @@ static void add_jobs(struct erg_text *out, const json_t *status)
     {
         const char *phase = erg_schedule_string(job, "phase");
         int p = 0;
-        while (p + 1 < PHASES && strcmp(phases[p], phase) != 0)
+        while (p + 1 < PHASES && strcmp(erg_live_phase_name((enum erg_live_phase)p), phase) != 0)
             p++;
         counts[p]++;
         attention += erg_schedule_flag(job, "needs_attention");
     }
     erg_openmetrics_add_family(out, "ergon_schedule_jobs", "gauge", "", "Managed jobs by phase.");
     for (int p = 0; p < PHASES; p++)
-        erg_text_printf(out, "ergon_schedule_jobs{phase=\"%s\"} %zu\n", phases[p], counts[p]);
+        erg_text_printf(out, "ergon_schedule_jobs{phase=\"%s\"} %zu\n",
+                        erg_live_phase_name((enum erg_live_phase)p), counts[p]);
     add_number(out, "ergon_schedule_jobs_needing_attention", "gauge", "",
                "Managed jobs that need attention.", (double)attention);
 }
@@ -70,20 +70,19 @@ static void add_gpus(struct erg_text *out, const struct erg_schedule_counts *cou
 static void add_nodes(struct erg_text *out, const json_t *status,
                       const struct erg_schedule_counts *counts)
 {
-    static const char *const states[] = {"up", "draining", "down", "off", "changing", "unknown"};
     static const char name[] = "ergon_schedule_nodes";
-    enum { STATES = sizeof states / sizeof *states };
     erg_openmetrics_add_family(out, name, "gauge", "", "Nodes by type and state.");
     for (size_t t = 0; t < counts->count; t++)
         for (int s = 0; s < STATES; s++) {
+            const char *state = erg_live_node_state_name((enum erg_live_node_state)s);
             size_t count = 0, n;
             const json_t *node;
             json_array_foreach(json_object_get(status, "nodes"), n, node) count +=
                 strcmp(erg_schedule_string(node, "type"), counts->types[t].name) == 0 &&
-                strcmp(erg_schedule_string(node, "state"), states[s]) == 0;
+                strcmp(erg_schedule_string(node, "state"), state) == 0;
             erg_text_printf(out, "%s{", name);
             erg_openmetrics_add_label(out, "type", counts->types[t].name);
-            erg_text_printf(out, ",state=\"%s\"} %zu\n", states[s], count);
+            erg_text_printf(out, ",state=\"%s\"} %zu\n", state, count);
         }
 }
 
@@ -103,19 +102,20 @@ void erg_schedule_metrics(struct erg_text *out, const json_t *status)
     add_nodes(out, status, &counts);
     add_number(out, "ergon_schedule_power_watts", "gauge", "watts",
                "What all nodes draw at the operating points of their jobs, as profiles have it.",
-               erg_schedule_number(power, "now_w"));
+               erg_json_number_or(power, "now_w", NAN));
     add_number(out, "ergon_schedule_power_idle_watts", "gauge", "watts",
-               "What all nodes draw without jobs.", erg_schedule_number(power, "idle_w"));
+               "What all nodes draw without jobs.", erg_json_number_or(power, "idle_w", NAN));
     add_number(out, "ergon_schedule_power_cap_watts", "gauge", "watts", "The power cap.",
-               erg_schedule_number(power, "cap_w"));
+               erg_json_number_or(power, "cap_w", NAN));
     add_number(out, "ergon_schedule_decisions", "counter", "",
                "Decisions of the policy since the controller started.",
-               erg_schedule_number(status, "decisions"));
+               erg_json_number_or(status, "decisions", NAN));
     add_number(out, "ergon_schedule_actions", "counter", "",
                "Actions asked of the resource manager since the controller started.",
-               erg_schedule_number(status, "actions"));
+               erg_json_number_or(status, "actions", NAN));
     add_number(out, "ergon_schedule_actions_failed", "counter", "",
-               "Those of them that were not done.", erg_schedule_number(status, "actions_failed"));
+               "Those of them that were not done.",
+               erg_json_number_or(status, "actions_failed", NAN));
     erg_schedule_counts_release(&counts);
 }
 

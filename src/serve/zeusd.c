@@ -192,13 +192,6 @@ static const struct zeusd_route {
     {"/gpu/set_persistence_mode", true, GPUS | BLOCK | ENABLED, "", "", set_persistence},
 };
 
-static int64_t unix_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* ---- the query ---- */
 
 struct zeusd_query {
@@ -357,7 +350,8 @@ static enum MHD_Result act(const struct zeusd_route *route, struct question *que
     if (route->begin)
         erg_text_add(&answer, route->begin);
     else
-        erg_text_printf(&answer, "{\"timestamp_ms\":%" PRId64 ",\"power_mw\":{", unix_ms());
+        erg_text_printf(&answer, "{\"timestamp_ms\":%" PRId64 ",\"power_mw\":{",
+                        (int64_t)(1e3 * erg_unix_s()));
     erg_text_add(&errors, "{\"errors\":{");
     for (uint32_t gpu = 0; gpu < 64; gpu++) {
         struct erg_error err = {0};
@@ -386,7 +380,7 @@ static enum MHD_Result answer(struct erg_zeusd *zeusd, struct MHD_Connection *co
     struct erg_text text = {0};
     struct erg_error err = {0};
     if (!post && strcmp(path, "/time") == 0) {
-        erg_text_printf(&text, "{\"timestamp_ms\":%" PRId64 "}", unix_ms());
+        erg_text_printf(&text, "{\"timestamp_ms\":%" PRId64 "}", (int64_t)(1e3 * erg_unix_s()));
         return respond(connection, 200, &text);
     }
     const struct zeusd_route *route = NULL;

@@ -3,6 +3,7 @@
  * on every part that has locks (Volta and newer).
  */
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "telemetry/clocks.h"
 #include "telemetry/nvml_internal.h"
 
@@ -41,11 +42,6 @@ static int list_clocks(const struct nvml_gpu *state, uint32_t memory_mhz, uint32
     return result;
 }
 
-static int rising(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
 static int nvml_supported(const struct erg_open_gpu *gpu, struct erg_clock_list *list,
                           struct erg_error *err)
 {
@@ -70,7 +66,7 @@ static int nvml_supported(const struct erg_open_gpu *gpu, struct erg_clock_list 
     for (uint32_t i = 0; i < count; i++)
         list->clocks_mhz[i] = (int)clocks_mhz[i];
     free(clocks_mhz);
-    qsort(list->clocks_mhz, list->count, sizeof *list->clocks_mhz, rising);
+    qsort(list->clocks_mhz, list->count, sizeof *list->clocks_mhz, erg_compare_ints);
     return 0;
 }
 

@@ -55,12 +55,6 @@ void erg_interval_sort_free(struct erg_interval_sort *sort)
     free(sort);
 }
 
-static int by_start(const void *left, const void *right)
-{
-    const struct erg_kernel_interval *a = left, *b = right;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
-}
-
 static int fail(const char *what, struct erg_error *err)
 {
     return erg_fail(err, ERG_FAILED, "%s the temporary file of kernels in $TMPDIR or /tmp: %s",
@@ -85,7 +79,7 @@ static int spill(struct erg_interval_sort *sort, struct erg_error *err)
     size_t rest = sort->count * sizeof *sort->held;
     if (sort->file < 0 && open_file(sort, err) != 0)
         return -1;
-    qsort(sort->held, sort->count, sizeof *sort->held, by_start);
+    qsort(sort->held, sort->count, sizeof *sort->held, erg_kernel_interval_compare);
     while (rest) {
         ssize_t put = write(sort->file, bytes, rest);
         if (put < 0 && errno == EINTR)
@@ -158,7 +152,7 @@ static int begin(struct erg_interval_sort *sort, struct erg_error *err)
     sort->taking = true;
     if (sort->ends.count == 0) {
         if (sort->count)
-            qsort(sort->held, sort->count, sizeof *sort->held, by_start);
+            qsort(sort->held, sort->count, sizeof *sort->held, erg_kernel_interval_compare);
         return 0;
     }
     if (sort->count && spill(sort, err) != 0)

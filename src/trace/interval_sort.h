@@ -19,6 +19,9 @@ struct erg_kernel_interval {
     bool computes; /* it hides concurrent communication and copies */
 };
 
+/* For qsort(): by start. */
+int erg_kernel_interval_compare(const void *left, const void *right);
+
 struct erg_interval_sort;
 
 /* The number of intervals in memory; 0: 12 MiB. */

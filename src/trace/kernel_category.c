@@ -46,7 +46,7 @@ struct erg_kernel_names {
 
 /* ---- the dictionary ---- */
 
-static int index_of(const char *word, const char *const *names)
+int erg_kernel_name_index(const char *word, const char *const *names)
 {
     for (int i = 0; names[i]; i++)
         if (strcmp(word, names[i]) == 0)
@@ -83,8 +83,8 @@ static int read_rows(struct erg_kernel_names *names, const struct erg_csv *csv,
     for (size_t row = 0; row < erg_csv_rows(csv); row++) {
         const char *const words[] = {erg_csv_text(csv, row, text), erg_csv_text(csv, row, category),
                                      erg_csv_text(csv, row, sub)};
-        const int of = index_of(words[1], erg_kernel_category_names);
-        const int sub_of = index_of(words[2], erg_kernel_sub_names);
+        const int of = erg_kernel_name_index(words[1], erg_kernel_category_names);
+        const int sub_of = erg_kernel_name_index(words[2], erg_kernel_sub_names);
         struct pattern pattern = {
             .verdict = {(enum erg_kernel_category)of, (enum erg_kernel_sub)sub_of}};
         if (!*words[0])

@@ -28,6 +28,8 @@ enum erg_kernel_sub {
 /* "MatMul", "Memory/Elementwise"; "", "attention". Both lists end with NULL. */
 extern const char *const erg_kernel_category_names[];
 extern const char *const erg_kernel_sub_names[];
+/* Which of such names a word is; -1: none. */
+int erg_kernel_name_index(const char *word, const char *const *names);
 
 static inline bool erg_kernel_communicates(enum erg_kernel_category category)
 {

@@ -149,7 +149,7 @@ void erg_kernel_sweep_end(struct erg_kernel_sweep *sweep, struct erg_kernel_time
     free(sweep);
 }
 
-static int by_start(const void *left, const void *right)
+int erg_kernel_interval_compare(const void *left, const void *right)
 {
     const struct erg_kernel_interval *a = left, *b = right;
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
@@ -168,7 +168,7 @@ void erg_kernel_time_of(struct erg_kernel_time *time, const struct erg_kernel_re
                                              .end_ns = records[i].end_ns,
                                              .category = (uint8_t)records[i].category,
                                              .computes = erg_kernel_computes(&records[i])};
-    qsort(intervals, found, sizeof *intervals, by_start);
+    qsort(intervals, found, sizeof *intervals, erg_kernel_interval_compare);
     for (size_t i = 0; i < found; i++)
         erg_kernel_sweep_add(sweep, &intervals[i]);
     erg_kernel_sweep_end(sweep, time);

@@ -145,14 +145,6 @@ static int read_dimensions(struct kineto_reader *reader, enum erg_json_token tok
     }
 }
 
-static int index_of(const char *word, const char *const *names)
-{
-    for (int i = 0; names[i]; i++)
-        if (strcmp(word, names[i]) == 0)
-            return i;
-    return -1;
-}
-
 static int read_arg(struct kineto_reader *reader, const char *key, enum erg_json_token token,
                     struct erg_error *err)
 {
@@ -168,13 +160,15 @@ static int read_arg(struct kineto_reader *reader, const char *key, enum erg_json
     else if (strcmp(key, "bytes") == 0)
         record->bytes = whole(reader, token, &value) && value > 0 ? (uint64_t)value : 0;
     else if (strcmp(key, "category") == 0)
-        reader->told = token == ERG_JSON_TEXT ? index_of(erg_json_stream_text(reader->stream),
-                                                         erg_kernel_category_names)
-                                              : -1;
+        reader->told = token == ERG_JSON_TEXT
+                           ? erg_kernel_name_index(erg_json_stream_text(reader->stream),
+                                                   erg_kernel_category_names)
+                           : -1;
     else if (strcmp(key, "sub-category") == 0)
-        reader->told_sub = token == ERG_JSON_TEXT ? index_of(erg_json_stream_text(reader->stream),
-                                                             erg_kernel_sub_names)
-                                                  : -1;
+        reader->told_sub =
+            token == ERG_JSON_TEXT
+                ? erg_kernel_name_index(erg_json_stream_text(reader->stream), erg_kernel_sub_names)
+                : -1;
     else if (strcmp(key, "grid") == 0)
         return read_dimensions(reader, token, record->grid, err);
     else if (strcmp(key, "block") == 0)

@@ -4,7 +4,7 @@
 #include "cluster/live/job_folder.h"
 
 #include "base/text.h"
-#include "io/fields.h"
+#include "io/field_table.h"
 #include "io/file.h"
 
 #include <errno.h>
@@ -30,42 +30,30 @@ static const double most_unix_s = 1e11, most_s = 1e9;
 
 /* ---- what the files say ---- */
 
-#define FIELD(key_, type_, owner, member, ...)                                                     \
-    {                                                                                              \
-        .key = key_, .type = type_, .offset = offsetof(owner, member), __VA_ARGS__                 \
-    }
-#define TABLE(name, owner, items_)                                                                 \
-    static const struct erg_fields name = {sizeof(owner), sizeof items_ / sizeof *items_, items_}
+/* clang-format off */
+VALUE(words, const char *, .type = ERG_FIELD_TEXT);
 
-static const struct erg_field word_items[] = {{.type = ERG_FIELD_TEXT}};
-TABLE(words, const char *, word_items);
-
-#define REQUEST struct erg_live_request
-static const struct erg_field request_items[] = {
-    FIELD("name", ERG_FIELD_TEXT, REQUEST, name, ),
-    FIELD("model", ERG_FIELD_TEXT, REQUEST, family, ),
-    FIELD("param_num", ERG_FIELD_TEXT, REQUEST, size, ),
-    FIELD("global_batch", ERG_FIELD_LONG, REQUEST, batch, .least = 1, .most = 1e9),
-    FIELD("iterations", ERG_FIELD_DOUBLE, REQUEST, iterations, .least = 1, .most = 1e15),
-    FIELD("submitted_unix_s", ERG_FIELD_DOUBLE, REQUEST, submitted_unix_s, .most = most_unix_s),
-    FIELD("deadline_unix_s", ERG_FIELD_DOUBLE, REQUEST, deadline_unix_s, .optional = true,
-          .most = most_unix_s),
-    FIELD("weight", ERG_FIELD_DOUBLE, REQUEST, weight, .least = 1e-3, .most = 1e3),
-    FIELD("gpus", ERG_FIELD_INT, REQUEST, gpus, .least = 1, .most = MOST_GPUS),
-    FIELD("gpus_most", ERG_FIELD_INT, REQUEST, gpus_most, .least = 1, .most = MOST_GPUS),
-    FIELD("type", ERG_FIELD_TEXT, REQUEST, type, .optional = true),
-    FIELD("uid", ERG_FIELD_U32, REQUEST, uid, .most = UINT32_MAX),
-    FIELD("has_profile", ERG_FIELD_BOOL, REQUEST, has_profile, ),
-    FIELD("trains", ERG_FIELD_BOOL, REQUEST, trains, ),
-    FIELD("per_node", ERG_FIELD_BOOL, REQUEST, per_node, ),
-    FIELD("command", ERG_FIELD_LIST, REQUEST, command, .optional = true, .of = &words,
-          .count_offset = offsetof(REQUEST, command_count)),
-    FIELD("directory", ERG_FIELD_TEXT, REQUEST, directory, .optional = true),
-};
-TABLE(request_fields, REQUEST, request_items);
+#define T struct erg_live_request
+TABLE(request, T,
+    TEXT("name", name),
+    TEXT("model", family),
+    TEXT("param_num", size),
+    LONG("global_batch", batch, RANGE(1, 1e9)),
+    DOUBLE("iterations", iterations, RANGE(1, 1e15)),
+    DOUBLE("submitted_unix_s", submitted_unix_s, RANGE(0, most_unix_s)),
+    DOUBLE("deadline_unix_s", deadline_unix_s, UNKNOWN(0, most_unix_s)),
+    DOUBLE("weight", weight, RANGE(1e-3, 1e3)),
+    INT("gpus", gpus, RANGE(1, MOST_GPUS)),
+    INT("gpus_most", gpus_most, RANGE(1, MOST_GPUS)),
+    TEXT_OR_NONE("type", type),
+    U32("uid", uid, RANGE(0, UINT32_MAX)),
+    BOOL("has_profile", has_profile),
+    BOOL("trains", trains),
+    BOOL("per_node", per_node),
+    LIST_OR_NONE("command", command, command_count, words),
+    TEXT_OR_NONE("directory", directory));
+#undef T
 _Static_assert(sizeof(uid_t) == sizeof(uint32_t), "request.json has the uid in 32 bits");
-
-static const char *const state_names[] = {"loading", "training", "saving", "saved", "done", NULL};
 
 /* A line of reports, with the number of its format. */
 struct report_line {
@@ -73,41 +61,34 @@ struct report_line {
     struct erg_report report;
 };
 
-#define LINE struct report_line
-static const struct erg_field line_items[] = {
-    FIELD("v", ERG_FIELD_LONG, LINE, version, .least = 1, .most = 1),
-    FIELD("incarnation", ERG_FIELD_LONG, LINE, report.incarnation, .least = 1, .most = 1e6),
-    FIELD("state", ERG_FIELD_NAME, LINE, report.state, .names = state_names),
-    FIELD("iteration", ERG_FIELD_DOUBLE, LINE, report.iteration, .optional = true, .most = 1e15),
-    FIELD("iteration_s", ERG_FIELD_DOUBLE, LINE, report.iteration_s, .optional = true,
-          .most = most_s),
-    FIELD("joules", ERG_FIELD_DOUBLE, LINE, report.joules, .optional = true, .most = 1e18),
-    FIELD("checkpoint", ERG_FIELD_DOUBLE, LINE, report.checkpoint, .optional = true, .most = 1e15),
-    FIELD("load_s", ERG_FIELD_DOUBLE, LINE, report.load_s, .optional = true, .most = most_s),
-    FIELD("save_s", ERG_FIELD_DOUBLE, LINE, report.save_s, .optional = true, .most = most_s),
-    FIELD("mono_s", ERG_FIELD_DOUBLE, LINE, report.mono_s, .optional = true, .most = 1e12),
-    FIELD("plan", ERG_FIELD_LONG, LINE, report.plan, .optional = true, .most = 1e15),
-};
-TABLE(line_fields, LINE, line_items);
+#define T struct report_line
+TABLE(line, T,
+    LONG("v", version, RANGE(1, 1)),
+    LONG("incarnation", report.incarnation, RANGE(1, 1e6)),
+    NAME("state", report.state, erg_job_state_names),
+    DOUBLE("iteration", report.iteration, UNKNOWN(0, 1e15)),
+    DOUBLE("iteration_s", report.iteration_s, UNKNOWN(0, most_s)),
+    DOUBLE("joules", report.joules, UNKNOWN(0, 1e18)),
+    DOUBLE("checkpoint", report.checkpoint, UNKNOWN(0, 1e15)),
+    DOUBLE("load_s", report.load_s, UNKNOWN(0, most_s)),
+    DOUBLE("save_s", report.save_s, UNKNOWN(0, most_s)),
+    DOUBLE("mono_s", report.mono_s, UNKNOWN(0, 1e12)),
+    LONG("plan", report.plan, UNKNOWN(0, 1e15)));
+#undef T
 
-#define PLAN struct erg_live_plan
-static const struct erg_field plan_items[] = {
-    FIELD("number", ERG_FIELD_LONG, PLAN, number, .optional = true, .most = 1e15),
-    FIELD("type", ERG_FIELD_TEXT, PLAN, type, ),
-    FIELD("nodes", ERG_FIELD_INT, PLAN, nodes, .least = 1, .most = MOST_GPUS),
-    FIELD("gpus_per_node", ERG_FIELD_INT, PLAN, gpus_per_node, .least = 1, .most = MOST_GPUS),
-    FIELD("point", ERG_FIELD_INT, PLAN, point, .most = 1e6),
-    FIELD("slowdown", ERG_FIELD_DOUBLE, PLAN, slowdown, .optional = true, .least = 1, .most = 1e3),
-    FIELD("power_w", ERG_FIELD_DOUBLE, PLAN, power_w, .optional = true, .most = 1e5),
-    FIELD("iteration_s", ERG_FIELD_DOUBLE, PLAN, iteration_s, .optional = true, .most = most_s),
-    FIELD("layout", ERG_FIELD_TEXT, PLAN, layout, .optional = true),
-};
-TABLE(plan_fields, PLAN, plan_items);
-
-const char *erg_report_state_name(enum erg_job_state state)
-{
-    return state_names[state];
-}
+#define T struct erg_live_plan
+TABLE(plan, T,
+    LONG("number", number, UNKNOWN(0, 1e15)),
+    TEXT("type", type),
+    INT("nodes", nodes, RANGE(1, MOST_GPUS)),
+    INT("gpus_per_node", gpus_per_node, RANGE(1, MOST_GPUS)),
+    INT("point", point, RANGE(0, 1e6)),
+    DOUBLE("slowdown", slowdown, UNKNOWN(1, 1e3)),
+    DOUBLE("power_w", power_w, UNKNOWN(0, 1e5)),
+    DOUBLE("iteration_s", iteration_s, UNKNOWN(0, most_s)),
+    TEXT_OR_NONE("layout", layout));
+#undef T
+/* clang-format on */
 
 /* ---- folders of others ---- */
 

@@ -114,9 +114,6 @@ int erg_job_folder_reports(struct erg_report_reader *reader, bool *fresh, const 
 size_t erg_report_reader_add(struct erg_report_reader *reader, bool *fresh, const char *bytes,
                              size_t count);
 
-/* As the lines say them: "loading". */
-const char *erg_report_state_name(enum erg_job_state state);
-
 /* What the controller leaves. */
 struct erg_live_plan {
     long number; /* from 1; each that is written has a higher one. 0: it has none */

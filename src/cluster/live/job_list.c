@@ -159,13 +159,12 @@ void erg_live_list_status(struct erg_live_list *list, const char *text, size_t l
     {
         const char *token = json_string_value(json_object_get(job, "token"));
         const char *why = json_string_value(json_object_get(job, "reason"));
-        const json_t *begins = json_object_get(job, "starts_unix_s");
         for (size_t i = 0; token && i < list->count; i++) {
             struct erg_live_line *line = &list->items[i];
             if (strcmp(line->token, token) != 0)
                 continue;
             line->why = why ? erg_arena_strdup(&list->arena, why) : NULL;
-            line->begins_unix_s = json_is_number(begins) ? json_number_value(begins) : NAN;
+            line->begins_unix_s = erg_json_number_or(job, "starts_unix_s", NAN);
         }
     }
     json_decref(root);

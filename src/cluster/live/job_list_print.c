@@ -25,7 +25,7 @@ static json_t *line_document(const struct erg_live_line *line)
         known ? line->request.name : NULL, "state", line->state, "reason", line->reason, "says",
         erg_live_line_says(line), "nodes", line->nodes, "gpus", line->gpus, "running_s",
         line->since_s, "incarnation", (json_int_t)line->report.incarnation, "report",
-        reported ? erg_report_state_name(report->state) : NULL, "iteration", report->iteration,
+        reported ? erg_job_state_names[report->state] : NULL, "iteration", report->iteration,
         "iterations", known ? line->request.iterations : NAN, "iterations_per_s", line->speed,
         "checkpoint", report->checkpoint, "joules", report->joules, "expected_end_unix_s",
         end_unix_s(line), "submitted_unix_s", known ? line->request.submitted_unix_s : NAN, "why",

@@ -5,13 +5,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/database.h"
-#include "io/fields.h"
+#include "io/field_table.h"
 #include "io/file.h"
 #include "io/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -165,55 +164,35 @@ struct kept_job {
     double kept_unix_s; /* when it was written */
 };
 
-#define FIELD(KEY, TYPE, ...)                                                                      \
-    {                                                                                              \
-        .key = #KEY, .type = TYPE, .offset = offsetof(struct kept_job, KEY), __VA_ARGS__           \
-    }
-#define NUMBER(KEY)                                                                                \
-    FIELD(KEY, ERG_FIELD_DOUBLE, .optional = true, .least = -DBL_MAX, .most = DBL_MAX)
-#define WHOLE(KEY, TYPE) FIELD(KEY, TYPE, .least = -1, .most = 1e9)
-#define SLICE(KEY)                                                                                 \
-    {                                                                                              \
-        .key = #KEY, .type = ERG_FIELD_TEXT, .offset = offsetof(struct kept_slice, KEY)            \
-    }
-static const struct erg_field slice_fields[] = {SLICE(node), SLICE(gpus)};
-static const struct erg_fields slices = {sizeof(struct kept_slice),
-                                         sizeof slice_fields / sizeof *slice_fields, slice_fields};
-static const struct erg_field job_fields[] = {
-    FIELD(id, ERG_FIELD_U32, .most = UINT32_MAX),
-    FIELD(intended, ERG_FIELD_LIST, .optional = true, .of = &slices,
-          .count_offset = offsetof(struct kept_job, intended_count)),
-    FIELD(asked, ERG_FIELD_LIST, .optional = true, .of = &slices,
-          .count_offset = offsetof(struct kept_job, asked_count)),
-    WHOLE(point, ERG_FIELD_INT),
-    WHOLE(told_point, ERG_FIELD_INT),
-    NUMBER(intended_w),
-    NUMBER(told_w),
-    NUMBER(before_w),
-    FIELD(plan, ERG_FIELD_LONG, .optional = true, .most = 1e15),
-    WHOLE(incarnation, ERG_FIELD_LONG),
-    WHOLE(incarnation_before, ERG_FIELD_LONG),
-    NUMBER(checkpoint),
-    NUMBER(longest_save_s),
-    NUMBER(released_s),
-    NUMBER(stopped_s),
-    NUMBER(killed_s),
-    NUMBER(not_before_s),
-    FIELD(unsure, ERG_FIELD_BOOL, .optional = false),
-    WHOLE(failed_starts, ERG_FIELD_INT),
-    WHOLE(failures, ERG_FIELD_INT),
-    NUMBER(failed_checkpoint),
-    NUMBER(began_checkpoint),
-    FIELD(given_up, ERG_FIELD_BOOL, .optional = false),
-    FIELD(needs_attention, ERG_FIELD_BOOL, .optional = false),
-    FIELD(reason, ERG_FIELD_TEXT, .optional = true),
+/* clang-format off */
+#define T struct kept_slice
+TABLE(slice, T, TEXT("node", node), TEXT("gpus", gpus));
+#undef T
+
+#define T struct kept_job
+#define WHOLE RANGE(-1, 1e9)
+TABLE(job, T,
+    U32("id", id, RANGE(0, UINT32_MAX)),
+    LIST_OR_NONE("intended", intended, intended_count, slice),
+    LIST_OR_NONE("asked", asked, asked_count, slice),
+    INT("point", point, WHOLE), INT("told_point", told_point, WHOLE),
+    NUMBER(intended_w), NUMBER(told_w), NUMBER(before_w),
+    LONG("plan", plan, UNKNOWN(0, 1e15)),
+    LONG("incarnation", incarnation, WHOLE),
+    LONG("incarnation_before", incarnation_before, WHOLE),
+    NUMBER(checkpoint), NUMBER(longest_save_s),
+    NUMBER(released_s), NUMBER(stopped_s), NUMBER(killed_s), NUMBER(not_before_s),
+    BOOL("unsure", unsure),
+    INT("failed_starts", failed_starts, WHOLE), INT("failures", failures, WHOLE),
+    NUMBER(failed_checkpoint), NUMBER(began_checkpoint),
+    BOOL("given_up", given_up), BOOL("needs_attention", needs_attention),
+    TEXT_OR_NONE("reason", reason),
     NUMBER(attained_gpu_s),
-    WHOLE(starts, ERG_FIELD_INT),
-    FIELD(chosen_point, ERG_FIELD_INT, .optional = true, .least = -1, .most = 1e9),
-    NUMBER(kept_unix_s),
-};
-static const struct erg_fields jobs = {sizeof(struct kept_job),
-                                       sizeof job_fields / sizeof *job_fields, job_fields};
+    INT("starts", starts, WHOLE),
+    INT("chosen_point", chosen_point, UNKNOWN(-1, 1e9)),
+    NUMBER(kept_unix_s));
+#undef T
+/* clang-format on */
 
 static void keep_placement(const struct kept_slice **to, size_t *count,
                            const struct erg_placement *placement, const char *const *node_names,
@@ -282,7 +261,7 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
     };
     keep_placement(&kept.intended, &kept.intended_count, &record->intended, node_names, &arena);
     keep_placement(&kept.asked, &kept.asked_count, &record->asked, node_names, &arena);
-    json_t *value = erg_fields_json(&jobs, &kept);
+    json_t *value = erg_fields_json(&job_fields, &kept);
     int result = put_entry(journal, "job", record->token, value, err);
     json_decref(value);
     erg_arena_release(&arena);
@@ -349,7 +328,7 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     struct kept_job kept = {0};
     int result = -1;
     if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
-        erg_fields_read(&jobs, &place, &kept, &arena, err) == 0) {
+        erg_fields_read(&job_fields, &place, &kept, &arena, err) == 0) {
         take_job(job, &kept, node_names, nodes, now_s);
         *found = kept.id == job->record->id;
         result = 0;

@@ -9,12 +9,6 @@
 
 const char *const erg_gpu_use_names[ERG_GPU_USES] = {"managed", "foreign", "free", "unavailable"};
 
-double erg_schedule_number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 const char *erg_schedule_string(const json_t *object, const char *key)
 {
     const char *value = json_string_value(json_object_get(object, key));
@@ -28,7 +22,8 @@ bool erg_schedule_flag(const json_t *object, const char *key)
 
 bool erg_schedule_has_gpus(const json_t *job)
 {
-    return erg_schedule_number(job, "gpus") > 0 || erg_schedule_number(job, "gpus_intended") > 0;
+    return erg_json_number_or(job, "gpus", NAN) > 0 ||
+           erg_json_number_or(job, "gpus_intended", NAN) > 0;
 }
 
 bool erg_schedule_is_over(const json_t *job)

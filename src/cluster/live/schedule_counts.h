@@ -5,7 +5,8 @@
 #ifndef ERG_CLUSTER_LIVE_SCHEDULE_COUNTS_H
 #define ERG_CLUSTER_LIVE_SCHEDULE_COUNTS_H
 
-#include <jansson.h>
+#include "io/json.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -37,8 +38,7 @@ void erg_schedule_counts_release(struct erg_schedule_counts *counts);
 bool erg_schedule_has_gpus(const json_t *job);
 bool erg_schedule_is_over(const json_t *job);
 
-/* A member of an object: NAN, "" or false where it is none. */
-double erg_schedule_number(const json_t *object, const char *key);
+/* A member of an object: "" or false where it is none. */
 const char *erg_schedule_string(const json_t *object, const char *key);
 bool erg_schedule_flag(const json_t *object, const char *key);
 

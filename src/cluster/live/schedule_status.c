@@ -67,7 +67,7 @@ static void add_whole(struct erg_table *table, double value)
 static void add_job(struct erg_table *table, const json_t *job)
 {
     struct erg_text text = {0};
-    const double id = erg_schedule_number(job, "id");
+    const double id = erg_json_number_or(job, "id", NAN);
     const char *name = erg_schedule_string(job, "name"), *user = erg_schedule_string(job, "user");
     if (isnan(id))
         erg_text_add(&text, "-");
@@ -144,7 +144,7 @@ static void print_cluster(struct erg_text *out, const json_t *status)
     for (int use = 0; use < ERG_GPU_USES; use++)
         gpus += counts.gpus[use];
     erg_text_printf(out, "%s, policy %s: %zu GPU%s on %zu node%s",
-                    local_time(now, erg_schedule_number(status, "at_unix_s"), true),
+                    local_time(now, erg_json_number_or(status, "at_unix_s", NAN), true),
                     *policy ? policy : "-", gpus, erg_plural(gpus), counts.nodes,
                     erg_plural(counts.nodes));
     for (int use = 0; use < ERG_GPU_USES; use++)
@@ -157,9 +157,9 @@ static void print_cluster(struct erg_text *out, const json_t *status)
 static void print_power(struct erg_text *out, const json_t *status)
 {
     const json_t *power = json_object_get(status, "power");
-    const double now_w = erg_schedule_number(power, "now_w");
-    const double cap_w = erg_schedule_number(power, "cap_w");
-    const double idle_w = erg_schedule_number(power, "idle_w");
+    const double now_w = erg_json_number_or(power, "now_w", NAN);
+    const double cap_w = erg_json_number_or(power, "cap_w", NAN);
+    const double idle_w = erg_json_number_or(power, "idle_w", NAN);
     char text[ERG_FORMAT_BYTES];
     if (isnan(now_w))
         return;
@@ -201,27 +201,27 @@ static void add_running(struct erg_table *table, const json_t *job, double at_s)
 {
     char text[ERG_FORMAT_BYTES];
     const char *phase = erg_schedule_string(job, "phase");
-    const double gpus = erg_schedule_number(job, "gpus");
-    const double intended = erg_schedule_number(job, "gpus_intended");
-    const double done = erg_schedule_number(job, "iteration");
-    const double all = erg_schedule_number(job, "iterations");
-    const double starts = erg_schedule_number(job, "starts");
+    const double gpus = erg_json_number_or(job, "gpus", NAN);
+    const double intended = erg_json_number_or(job, "gpus_intended", NAN);
+    const double done = erg_json_number_or(job, "iteration", NAN);
+    const double all = erg_json_number_or(job, "iterations", NAN);
+    const double starts = erg_json_number_or(job, "starts", NAN);
     add_job(table, job);
     erg_table_add(table, "%s", *phase ? phase : "-");
     if (!isnan(intended) && intended != gpus)
         erg_table_add(table, "%.0f to %.0f", gpus, intended);
     else
         add_whole(table, gpus);
-    add_whole(table, erg_schedule_number(job, "point"));
+    add_whole(table, erg_json_number_or(job, "point", NAN));
     if (isnan(done) || !(all > 0))
         erg_table_add(table, "-");
     else
         erg_table_add(table, "%.0f %%", floor(100 * fmin(1, done / all)));
-    if (isnan(erg_schedule_number(job, "iteration_s")))
+    if (isnan(erg_json_number_or(job, "iteration_s", NAN)))
         erg_table_add(table, "-");
     else
-        erg_table_add_number(table, 3, erg_schedule_number(job, "iteration_s"));
-    erg_table_add(table, "%s", duration(text, erg_schedule_number(job, "ends_unix_s") - at_s));
+        erg_table_add_number(table, 3, erg_json_number_or(job, "iteration_s", NAN));
+    erg_table_add(table, "%s", duration(text, erg_json_number_or(job, "ends_unix_s", NAN) - at_s));
     add_whole(table, starts > 0 ? starts - 1 : starts);
     add_nodes(table, json_object_get(job, "nodes"));
 }
@@ -232,9 +232,11 @@ static void add_waiting(struct erg_table *table, const json_t *job, double at_s)
     struct erg_text reason = {0};
     const char *phase = erg_schedule_string(job, "phase");
     add_job(table, job);
-    add_whole(table, erg_schedule_number(job, "gpus_asked"));
-    erg_table_add(table, "%s", duration(text, at_s - erg_schedule_number(job, "submitted_unix_s")));
-    erg_table_add(table, "%s", duration(text, erg_schedule_number(job, "starts_unix_s") - at_s));
+    add_whole(table, erg_json_number_or(job, "gpus_asked", NAN));
+    erg_table_add(table, "%s",
+                  duration(text, at_s - erg_json_number_or(job, "submitted_unix_s", NAN)));
+    erg_table_add(table, "%s",
+                  duration(text, erg_json_number_or(job, "starts_unix_s", NAN) - at_s));
     if (erg_schedule_flag(job, "needs_attention"))
         erg_text_add(&reason, "needs attention: ");
     else if (*phase && strcmp(phase, "waiting") != 0)
@@ -252,7 +254,7 @@ static void print_jobs(struct erg_text *out, const json_t *status)
         "job", "phase", "GPUs", "point", "done", "s/iteration", "ends in", "restarts", "nodes"};
     static const char *const waiting_heads[] = {"job", "GPUs", "waited", "starts in",
                                                 "why it waits"};
-    const double at_s = erg_schedule_number(status, "at_unix_s");
+    const double at_s = erg_json_number_or(status, "at_unix_s", NAN);
     struct erg_table running = {0}, waiting = {0};
     const json_t *job;
     size_t i, running_count = 0, waiting_count = 0;
@@ -288,7 +290,7 @@ static void print_notes(struct erg_text *out, const json_t *status)
     for (size_t i = count > NOTES ? count - NOTES : 0; i < count; i++) {
         const json_t *note = json_array_get(notes, i);
         erg_text_printf(out, "  %s  ",
-                        local_time(text, erg_schedule_number(note, "at_unix_s"), false));
+                        local_time(text, erg_json_number_or(note, "at_unix_s", NAN), false));
         erg_text_add_printable(out, erg_schedule_string(note, "text"));
         erg_text_add(out, "\n");
     }

@@ -149,8 +149,8 @@ static void load_ergon(void *state, const struct erg_scheduler *scheduler, const
     const json_t *supply = json_object_get(saved, "supply");
     const json_t *tenants = json_object_get(saved, "tenant_used_s");
     ergon->decided_s = erg_remembered_time(saved, "decided_s", scheduler, ergon->decided_s);
-    ergon->power_price = fmax(0, erg_remembered_number(saved, "power_price", 0));
-    ergon->rent_per_w = fmax(0, erg_remembered_number(saved, "rent_per_w", 0));
+    ergon->power_price = fmax(0, erg_json_number_or(saved, "power_price", 0));
+    ergon->rent_per_w = fmax(0, erg_json_number_or(saved, "rent_per_w", 0));
     erg_remembered_read_array(json_object_get(saved, "prices"), market->prices,
                               (size_t)market->types);
     for (int type = 0; type < market->types; type++) {
@@ -164,7 +164,7 @@ static void load_ergon(void *state, const struct erg_scheduler *scheduler, const
     }
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         ergon->tenant_used_s[i] =
-            fmax(0, erg_remembered_number(tenants, tenant_name(scheduler, i), 0));
+            fmax(0, erg_json_number_or(tenants, tenant_name(scheduler, i), 0));
 }
 
 /* The share of all GPUs that no job took at the last clearing. */

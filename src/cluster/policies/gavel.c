@@ -136,7 +136,7 @@ static void load_gavel(void *state, const struct erg_scheduler *scheduler, const
     for (size_t i = 0; i < gavel->count; i++) {
         int job = gavel->jobs[i];
         const json_t *had = json_object_get(jobs, scheduler->jobs[job].request->id);
-        gavel->seen_s[job] = erg_remembered_number(had, "seen_s", gavel->seen_s[job]);
+        gavel->seen_s[job] = erg_json_number_or(had, "seen_s", gavel->seen_s[job]);
         erg_remembered_read_array(json_object_get(had, "received_s"),
                                   gavel->received_s + cell(gavel, job, 0), (size_t)gavel->types);
     }

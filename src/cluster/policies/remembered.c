@@ -26,16 +26,10 @@ int erg_remembered_find(const struct erg_remembered *remembered, const char *nam
     return at < remembered->names.count ? remembered->jobs[at] : -1;
 }
 
-double erg_remembered_number(const json_t *object, const char *key, double otherwise)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : otherwise;
-}
-
 double erg_remembered_time(const json_t *object, const char *key,
                            const struct erg_scheduler *scheduler, double otherwise)
 {
-    return fmin(scheduler->now_s, erg_remembered_number(object, key, otherwise));
+    return fmin(scheduler->now_s, erg_json_number_or(object, key, otherwise));
 }
 
 json_t *erg_remembered_array(const double *numbers, size_t count)

@@ -7,6 +7,7 @@
 
 #include "cluster/name_table.h"
 #include "cluster/schedule/policy.h"
+#include "io/json.h"
 
 /* The jobs that a policy which is opened takes over. */
 struct erg_remembered {
@@ -21,9 +22,6 @@ void erg_remembered_release(struct erg_remembered *remembered);
 
 /* -1: none of them. */
 int erg_remembered_find(const struct erg_remembered *remembered, const char *name);
-
-/* A number of an object, or the default. */
-double erg_remembered_number(const json_t *object, const char *key, double otherwise);
 
 /* A time of an object, not after now, or the default. */
 double erg_remembered_time(const json_t *object, const char *key,

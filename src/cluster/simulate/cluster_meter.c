@@ -2,6 +2,7 @@
 #include "cluster/simulate/cluster_meter_internal.h"
 
 #include "base/memory.h"
+#include "base/statistics.h"
 
 #include <assert.h>
 #include <math.h>
@@ -209,12 +210,6 @@ void erg_cluster_meter_switch(struct meter *meter, int node, bool off)
     meter->idle_w -= gpus * (type->idle_power_w - type->off_power_w);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The smallest value that a share of all are not above; NAN of nothing. Values are sorted. */
 static double quantile(const double *values, size_t count, double share)
 {
@@ -316,7 +311,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
             slowdowns++;
         }
     }
-    qsort(jcts, finished, sizeof *jcts, compare_doubles);
+    qsort(jcts, finished, sizeof *jcts, erg_compare_doubles);
     double submitted = (double)summary->submitted_jobs;
     summary->finished_jobs = (long)finished;
     summary->mean_jct_s = jct_s / (double)finished;

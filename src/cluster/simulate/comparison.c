@@ -2,6 +2,7 @@
 #include "cluster/simulate/comparison.h"
 
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "cluster/simulate/gpu_uses.h"
 #include "cluster/simulate/results.h"
 #include "io/json.h"
@@ -70,12 +71,6 @@ static json_t *course(const struct erg_simulated *result, const struct steps *st
 
 /* ---- completion times ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* At 0, 1, …, 100 % of the finished jobs; empty when there are none. */
 static json_t *completions(const struct erg_simulated *result)
 {
@@ -84,7 +79,7 @@ static json_t *completions(const struct erg_simulated *result)
     for (size_t i = 0; i < result->jobs_count; i++)
         if (result->jobs[i].state == ERG_JOB_ENDED)
             times[count++] = result->jobs[i].ended_s - result->jobs[i].submitted_s;
-    qsort(times, count, sizeof *times, by_value);
+    qsort(times, count, sizeof *times, erg_compare_doubles);
     for (size_t i = 0; i <= 100 && count > 0; i++)
         percents[i] = times[(count - 1) * i / 100];
     free(times);

@@ -100,18 +100,13 @@ static const cyaml_schema_value_t schema = {
 
 /* ---- values ---- */
 
-struct range {
-    const char *key;
-    double value, least, most;
-};
-
 static int check_ranges(const struct recipe *recipe, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
     const struct durations *duration = &recipe->duration;
     const struct deadlines *deadlines = &recipe->deadlines;
     const bool due = erg_yaml_has(yaml, "deadlines");
-    const struct range ranges[] = {
+    const struct erg_yaml_range ranges[] = {
         {"jobs", recipe->jobs, 1, 10000000},
         {"jobs_per_day", recipe->jobs_per_day, 1e-3, 1e9},
         {"daily_swing", recipe->daily_swing, 0, 1},
@@ -124,11 +119,7 @@ static int check_ranges(const struct recipe *recipe, const struct erg_yaml *yaml
         {"deadlines.least", due ? deadlines->least : 1, 1, 1e6},
         {"deadlines.most", due ? deadlines->most : 1, due ? deadlines->least : 1, 1e6},
     };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].least,
-                                 ranges[i].most, err) != 0)
-            return -1;
-    return 0;
+    return erg_yaml_check_ranges(yaml, ranges, sizeof ranges / sizeof *ranges, true, err);
 }
 
 static int check_weights(const struct item *items, unsigned count, const char *list,

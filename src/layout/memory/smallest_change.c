@@ -28,7 +28,7 @@ static bool can_offload(const struct change_search *search, const struct erg_lay
 {
     struct erg_memory_request request = *search->request;
     request.layout = layout;
-    return erg_memory_can_offload(&request);
+    return !search->bounds->no_offload && erg_memory_can_offload(&request);
 }
 
 /* Whether a simulated layout fits. */
@@ -124,14 +124,15 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
 static int try_microbatches(struct change_search *search, const struct erg_layout *layout,
                             struct erg_error *err)
 {
+    const long sequences = layout->microbatches * layout->microbatch;
     bool fits;
     for (long microbatch = layout->microbatch - 1; microbatch > 0 && !search->change->found;
          microbatch--) {
         struct erg_layout tried = *layout;
         tried.microbatch = microbatch;
-        tried.microbatches = layout->microbatches * layout->microbatch / microbatch;
-        if (search->request->accounting == ERG_MEMORY_STATIC &&
-            layout->microbatch % microbatch == 0 && !layout->chunk_layers &&
+        tried.microbatches = sequences / microbatch;
+        if (search->request->accounting == ERG_MEMORY_STATIC && sequences % microbatch == 0 &&
+            erg_layout_check(&tried, search->request->model, NULL) == 0 &&
             try_layout(search, &tried, &fits, err) != 0)
             return -1;
     }

@@ -15,6 +15,7 @@ struct erg_memory_room {
 struct erg_memory_bounds {
     const struct erg_memory_room *rooms; /* [pipeline] */
     bool layers;                         /* they may move between stages */
+    bool no_offload;                     /* none helps: the host's memory is the GPUs' own */
     bool degrees;   /* they may grow: further stages would have the first stage's memory, too */
     long most_gpus; /* that can work together; 0: no bound */
 };

@@ -181,6 +181,13 @@ void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model 
 
 /* ---- needs of a stage ---- */
 
+/* The backend that trains, for the static accounting. */
+struct erg_memory_kernels {
+    size_t element_bytes;
+    size_t scratch_bytes;           /* the most that a kernel of the passes needs */
+    size_t optimizer_scratch_bytes; /* the same of the optimizer's kernels */
+};
+
 struct erg_memory_request {
     const struct erg_model *model;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
@@ -192,6 +199,7 @@ struct erg_memory_request {
      * move tensors smaller than ERG_OFFLOAD_LEAST_BYTES. */
     bool sequence_parallel;
     int64_t least_moved;
+    const struct erg_memory_kernels *kernels; /* NULL: of a GPU, as bounded (static_memory.h) */
     double fsdp_bytes; /* as of an engine (hardware/engine.h); 0: ERG_FSDP_BYTES */
 };
 

@@ -411,5 +411,10 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
     };
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
     shape->scratch = erg_static_scratch(&widths, shape);
+    if (request->kernels) {
+        shape->element = request->kernels->element_bytes;
+        shape->scratch = request->kernels->scratch_bytes;
+        shape->optimizer_scratch = request->kernels->optimizer_scratch_bytes;
+    }
     erg_static_move(shape, request, stage, erg_layout_offload(layout, stage));
 }

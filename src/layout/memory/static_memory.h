@@ -191,8 +191,9 @@ static inline size_t erg_static_place(const struct erg_static_memory *memory,
 void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
 
 /*
- * The shape of a stage of a checked layout on a GPU: elements of two bytes, and scratch as bounded
- * by erg_static_scratch(). `tensors` are those of the model and the layout's tensor degree.
+ * The shape of a stage of a checked layout on the request's backend; by default on a GPU: elements
+ * of two bytes, and scratch as bounded by erg_static_scratch(). `tensors` are those of the model
+ * and the layout's tensor degree.
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);

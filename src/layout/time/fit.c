@@ -2,6 +2,7 @@
 #include "layout/time/fit.h"
 
 #include "base/least_squares.h"
+#include "base/statistics.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -35,16 +36,10 @@ struct rank_value {
     size_t index;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = ((const struct rank_value *)a)->value, y = ((const struct rank_value *)b)->value;
-    return (x > y) - (x < y);
-}
-
 /* Ranks from 0, the mean of them where values are equal. */
 static void rank(double *ranks, struct rank_value *items, size_t count)
 {
-    qsort(items, count, sizeof *items, by_value);
+    qsort(items, count, sizeof *items, erg_compare_doubles);
     for (size_t i = 0, j; i < count; i = j) {
         for (j = i + 1; j < count && !(items[j].value > items[i].value);)
             j++;

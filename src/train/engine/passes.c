@@ -36,7 +36,7 @@ void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size
     const struct erg_schedule *schedule = &list->schedule;
     const struct erg_instruction *item =
         &schedule->instructions[stage * schedule->per_stage + instruction];
-    const char *direction = item->direction == ERG_FORWARD ? "forward" : "backward";
+    const char *direction = erg_direction_names[item->direction];
     if (schedule->pipeline.chunks > 1)
         snprintf(text, capacity, "the %s of microbatch %u, chunk %u,", direction, item->microbatch,
                  item->chunk);

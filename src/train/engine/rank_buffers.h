@@ -7,6 +7,10 @@
 
 #include "decoder/decoder_stage.h"
 
+/* What the kernels of a backend take for a stage with these options. */
+int erg_rank_kernels(struct erg_memory_kernels *kernels, const struct erg_stage_options *options,
+                     struct erg_error *err);
+
 /* The buffers of a stage of the layout that does not offload tensors below `least_moved` bytes,
  * with these options. Only their backend's elements and scratch are used; groups have no effect.
  * *bound, if not NULL: the scratch that `ergon memory` counts. */

@@ -80,15 +80,16 @@ static void take_incarnation(struct erg_job_report *report, const char *folder)
     }
 }
 
+const char *const erg_job_state_names[] = {"loading", "training", "saving", "saved", "done", NULL};
+
 static void append(struct erg_job_report *report)
 {
-    static const char *const states[] = {"loading", "training", "saving", "saved", "done"};
     if (!report->path)
         return;
     report->reported_ns = erg_now_ns();
     json_t *line = erg_json_pack(
         "{s:i, s:I, s:s, s:o, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
-        (json_int_t)report->incarnation, "state", states[report->state], "iteration",
+        (json_int_t)report->incarnation, "state", erg_job_state_names[report->state], "iteration",
         /* Nothing is known of a run that still looks for its checkpoint. */
         report->state == ERG_JOB_LOADING && !report->iteration
             ? json_null()

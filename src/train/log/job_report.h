@@ -30,6 +30,9 @@ enum erg_job_state {
     ERG_JOB_DONE,
 };
 
+/* "loading", …; ends with NULL. */
+extern const char *const erg_job_state_names[];
+
 /* All-zero: reports nothing. */
 struct erg_job_report {
     char *folder, *path; /* of the job, and of its file; NULL: no job */

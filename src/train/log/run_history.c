@@ -46,9 +46,9 @@ static struct erg_run_row row_of(const json_t *line, double time_s)
 {
     struct erg_run_row row;
     for (size_t i = 0; i < ERG_RUN_COLUMNS; i++)
-        row.values[i] = number_or_nan(json_object_get(line, keys[i]));
-    double mean_ms = number_or_nan(json_object_get(json_object_get(line, "step_ms"), "mean"));
-    double steps = number_or_nan(json_object_get(line, "window_steps"));
+        row.values[i] = erg_json_number_or(line, keys[i], NAN);
+    double mean_ms = erg_json_number_or(json_object_get(line, "step_ms"), "mean", NAN);
+    double steps = erg_json_number_or(line, "window_steps", NAN);
     row.values[ERG_RUN_STEP_MS] = mean_ms;
     row.values[ERG_RUN_POWER] = sum_of(json_object_get(line, "power_w"));
     row.values[ERG_RUN_TIME] = time_s + (isfinite(mean_ms * steps) ? 1e-3 * mean_ms * steps : 0);
@@ -77,7 +77,7 @@ void erg_run_history_add(struct erg_run_history *history, const json_t *line)
     double before_s = history->seen ? history->last.values[ERG_RUN_TIME] : 0;
     history->stride = history->stride ? history->stride : 1;
     history->last = row_of(line, before_s);
-    history->energy_j += number_or_nan(json_object_get(line, "energy_j"));
+    history->energy_j += erg_json_number_or(line, "energy_j", NAN);
     json_t *trials = json_object_get(line, "trials");
     if (trials) {
         json_decref(history->trials);

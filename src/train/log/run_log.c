@@ -24,13 +24,6 @@
 
 enum { FIRST_STEPS = 3 }; /* every one is shown */
 
-static double unix_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Keeps the lines of steps up to `step`; drops lines that are not lines of a log. */
 static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err)
 {
@@ -152,12 +145,12 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     if (claim_folder(log, anew, &same, err) != 0)
         return -1;
     if ((same && cut_off(log, about->step, err) != 0) ||
-        erg_run_session_add(about, unix_now(), err) != 0)
+        erg_run_session_add(about, erg_unix_s(), err) != 0)
         return -1;
     log->metrics = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->metrics < 0)
         return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
-    return erg_event_file_open(&log->events, about->folder, unix_now(), about->step, err);
+    return erg_event_file_open(&log->events, about->folder, erg_unix_s(), about->step, err);
 }
 
 bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last)
@@ -209,7 +202,7 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     }
     if (!entry->ranks)
         return;
-    erg_run_line_make(&line, log, entry, unix_now());
+    erg_run_line_make(&line, log, entry, erg_unix_s());
     log->memory_bytes = line.memory_bytes;
     log->memory_outside_bytes = line.memory_outside_bytes;
     log->j_per_token = line.j_per_token;

@@ -29,12 +29,6 @@ struct log_windows {
     size_t damaged, first_damaged; /* lines, and which is the first */
 };
 
-static double number_or_nan(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static size_t first_alike(const struct erg_run_sessions *sessions, size_t index)
 {
     size_t first = 0;
@@ -49,12 +43,13 @@ static bool read_window(struct log_window *window, const struct erg_run_sessions
 {
     json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
     const json_t *undisturbed = json_object_get(object, "undisturbed");
-    const double step = number_or_nan(object, "step"), all = number_or_nan(object, "window_steps");
+    const double step = erg_json_number_or(object, "step", NAN),
+                 all = erg_json_number_or(object, "window_steps", NAN);
     *window = (struct log_window){
-        .steps = number_or_nan(undisturbed, "steps"),
-        .ms = number_or_nan(undisturbed, "ms"),
-        .energy_j = number_or_nan(object, "energy_j"),
-        .memory_bytes = number_or_nan(object, "memory_bytes"),
+        .steps = erg_json_number_or(undisturbed, "steps", NAN),
+        .ms = erg_json_number_or(undisturbed, "ms", NAN),
+        .energy_j = erg_json_number_or(object, "energy_j", NAN),
+        .memory_bytes = erg_json_number_or(object, "memory_bytes", NAN),
     };
     const size_t session = erg_run_sessions_find(sessions, step);
     const bool good = step >= 1 && all >= 1 && all <= 1e12 && window->steps >= 0 &&

@@ -4,11 +4,10 @@
 #include "train/log/run_session.h"
 
 #include "ergon/ergon.h"
-#include "io/fields.h"
+#include "io/field_table.h"
 #include "io/file.h"
 #include "train/log/run_log.h"
 
-#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,69 +25,56 @@ static const char schema[] = "ergon.session";
 #define MOST_TOKENS 1e8
 /* clang-format off */
 #define T struct erg_run_session
-#define FIELD(name, field_type, member, ...)                                                       \
-    {.key = name, .type = field_type, .offset = offsetof(T, member), __VA_ARGS__}
-#define LONG(name, member, most_value)                                                             \
-    FIELD(name, ERG_FIELD_LONG, member, .least = 1, .most = most_value)
-#define TEXT(name, member) FIELD(name, ERG_FIELD_TEXT, member, .optional = false)
 #define BANDWIDTH(name, member)                                                                    \
-    FIELD(name, ERG_FIELD_DOUBLE, cluster.member, .least = 0, .most = DBL_MAX)
-#define LIST_OR_NONE(name, member, number, table)                                                  \
-    FIELD(name, ERG_FIELD_LIST, member, .optional = true, .count_offset = offsetof(T, number),     \
-          .of = &table)
-#define TABLE(name, size, ...)                                                                     \
-    static const struct erg_field name##_items[] = {__VA_ARGS__};                                  \
-    static const struct erg_fields name = {size, sizeof name##_items / sizeof *name##_items,       \
-                                           name##_items}
+    DOUBLE(name, cluster.member, RANGE(0, DBL_MAX))
 
-TABLE(counts, sizeof(long), {.type = ERG_FIELD_LONG, .least = 0, .most = MOST_COUNT});
-TABLE(shares, sizeof(double), {.type = ERG_FIELD_DOUBLE, .least = 0, .most = 1});
-TABLE(recomputes, sizeof(enum erg_recompute), {.type = ERG_FIELD_NAME, .names = erg_recompute_names});
-TABLE(layout_fields, sizeof(T),
-    LONG("tensor", layout.tensor, MOST_DEGREE),
-    LONG("context", layout.context, MOST_DEGREE),
-    LONG("pipeline", layout.pipeline, MOST_DEGREE),
-    LONG("data", layout.data, MOST_DEGREE),
-    LONG("virtual_stages", layout.virtual_stages, MOST_DEGREE),
-    LONG("microbatch_size", layout.microbatch, MOST_COUNT),
-    LONG("microbatches", layout.microbatches, MOST_COUNT),
-    LONG("sequence", layout.sequence, MOST_TOKENS),
-    FIELD("recompute", ERG_FIELD_NAME, layout.recompute, .names = erg_recompute_names),
-    FIELD("offload", ERG_FIELD_DOUBLE, layout.offload, .least = 0, .most = 1),
+VALUE(counts, long, .type = ERG_FIELD_LONG, RANGE(0, MOST_COUNT));
+VALUE(shares, double, .type = ERG_FIELD_DOUBLE, RANGE(0, 1));
+VALUE(recomputes, enum erg_recompute, .type = ERG_FIELD_NAME, .names = erg_recompute_names);
+TABLE(layout, T,
+    LONG("tensor", layout.tensor, RANGE(1, MOST_DEGREE)),
+    LONG("context", layout.context, RANGE(1, MOST_DEGREE)),
+    LONG("pipeline", layout.pipeline, RANGE(1, MOST_DEGREE)),
+    LONG("data", layout.data, RANGE(1, MOST_DEGREE)),
+    LONG("virtual_stages", layout.virtual_stages, RANGE(1, MOST_DEGREE)),
+    LONG("microbatch_size", layout.microbatch, RANGE(1, MOST_COUNT)),
+    LONG("microbatches", layout.microbatches, RANGE(1, MOST_COUNT)),
+    LONG("sequence", layout.sequence, RANGE(1, MOST_TOKENS)),
+    NAME("recompute", layout.recompute, erg_recompute_names),
+    DOUBLE("offload", layout.offload, RANGE(0, 1)),
     LIST_OR_NONE("layers", layout.chunk_layers, layer_count, counts),
     LIST_OR_NONE("stage_recompute", layout.stage_recompute, recompute_count, recomputes),
     LIST_OR_NONE("stage_offload", layout.stage_offload, offload_count, shares));
-TABLE(cluster_fields, sizeof(T),
-    LONG("nodes", cluster.nodes, MOST_COUNT),
-    LONG("gpus_per_node", cluster.gpus_per_node, MOST_COUNT),
+TABLE(cluster, T,
+    LONG("nodes", cluster.nodes, RANGE(1, MOST_COUNT)),
+    LONG("gpus_per_node", cluster.gpus_per_node, RANGE(1, MOST_COUNT)),
     TEXT("gpu", cluster.gpu),
     BANDWIDTH("intra_node_bandwidth", intra_node_bandwidth),
     BANDWIDTH("inter_node_bandwidth", inter_node_bandwidth),
     BANDWIDTH("host_memory_bandwidth", host_memory_bandwidth),
     BANDWIDTH("shared_link_bandwidth", shared_link_bandwidth),
-    FIELD("adapters_per_node", ERG_FIELD_LONG, cluster.adapters_per_node, .optional = true,
-          .least = 1, .most = 1024));
-TABLE(model_fields, sizeof(T),
+    LONG("adapters_per_node", cluster.adapters_per_node, UNKNOWN(1, 1024)));
+TABLE(model, T,
     TEXT("name", model),
     TEXT("config", config),
-    FIELD("tied", ERG_FIELD_BOOL, tied, .optional = false),
-    LONG("vocabulary", vocabulary, MOST_TOKENS),
-    LONG("words", words, MOST_TOKENS));
-TABLE(session_fields, sizeof(T),
-    FIELD("behind", ERG_FIELD_LONG, behind, .least = 0, .most = 9e15),
-    FIELD("time_unix_s", ERG_FIELD_DOUBLE, time_unix_s, .least = 0, .most = DBL_MAX),
+    BOOL("tied", tied),
+    LONG("vocabulary", vocabulary, RANGE(1, MOST_TOKENS)),
+    LONG("words", words, RANGE(1, MOST_TOKENS)));
+TABLE(session, T,
+    LONG("behind", behind, RANGE(0, 9e15)),
+    DOUBLE("time_unix_s", time_unix_s, RANGE(0, DBL_MAX)),
     TEXT("ergon_version", ergon_version),
     TEXT("host", host),
     TEXT("device", device),
     TEXT("type", type),
-    LONG("ranks", ranks, 1e9),
-    LONG("kinds", kinds, MOST_COUNT),
-    FIELD("sequence_parallel", ERG_FIELD_BOOL, sequence_parallel, .optional = false),
-    FIELD("plan_method", ERG_FIELD_TEXT, plan_method, .optional = true),
-    FIELD("plan_point", ERG_FIELD_LONG, plan_point, .optional = true, .least = 1, .most = 1e9),
-    {.key = "layout", .type = ERG_FIELD_OBJECT, .of = &layout_fields},
-    {.key = "cluster", .type = ERG_FIELD_OBJECT, .of = &cluster_fields},
-    {.key = "model", .type = ERG_FIELD_OBJECT, .of = &model_fields});
+    LONG("ranks", ranks, RANGE(1, 1e9)),
+    LONG("kinds", kinds, RANGE(1, MOST_COUNT)),
+    BOOL("sequence_parallel", sequence_parallel),
+    TEXT_OR_NONE("plan_method", plan_method),
+    LONG("plan_point", plan_point, UNKNOWN(1, 1e9)),
+    GROUP("layout", layout),
+    GROUP("cluster", cluster),
+    GROUP("model", model));
 #undef T
 /* clang-format on */
 

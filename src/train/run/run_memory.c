@@ -3,7 +3,9 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "train/engine/ranks.h"
+#include "layout/memory/smallest_change.h"
+#include "train/engine/rank_buffers.h"
+#include "train/engine/rank_share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,65 +95,106 @@ size_t erg_run_memory_of(const struct erg_job *own, struct erg_backend *backend,
     return most;
 }
 
-/* The mode that needs no product, and with which it fits if it does not now; NULL: none. */
-static const char *recompute_that_fits(const struct erg_run_memory_request *request,
-                                       const struct erg_layout *layout, size_t room)
+/* What any stage's kernels take as the job stands; with less work they take no more. */
+static int find_kernels(struct erg_memory_kernels *most,
+                        const struct erg_run_memory_request *request)
 {
-    for (int mode = ERG_RECOMPUTE_NORMS; mode < ERG_RECOMPUTE_FULL; mode++) {
-        if (layout->stage_recompute || layout->recompute != ERG_RECOMPUTE_NONE)
-            return NULL;
-        struct erg_layout tried = *layout;
-        tried.recompute = (enum erg_recompute)mode;
-        const size_t bytes = erg_run_memory_of(request->job, request->backend, &tried);
-        if (bytes > 0 && bytes <= room)
-            return erg_recompute_name(tried.recompute);
+    const struct erg_layout *layout = &request->job->layout;
+    *most = (struct erg_memory_kernels){.element_bytes = request->backend->element_bytes};
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        struct erg_memory_kernels own;
+        struct erg_layer_range *chunks;
+        struct erg_ranks ranks;
+        erg_ranks_place(&ranks, layout,
+                        (int)(stage * layout->tensor * layout->context * layout->data));
+        const struct erg_stage_options options =
+            erg_rank_share(&chunks, request->job, &ranks, request->backend);
+        const int result = erg_rank_kernels(&own, &options, NULL);
+        free(chunks);
+        if (result != 0)
+            return -1;
+        most->scratch_bytes =
+            most->scratch_bytes > own.scratch_bytes ? most->scratch_bytes : own.scratch_bytes;
+        most->optimizer_scratch_bytes = most->optimizer_scratch_bytes > own.optimizer_scratch_bytes
+                                            ? most->optimizer_scratch_bytes
+                                            : own.optimizer_scratch_bytes;
     }
-    return NULL;
+    return 0;
 }
 
-/* Adds the smallest change with which each rank takes no more than `room`: recomputation without
- * products, the largest microbatch that the step's sequences divide into, then twice, four times,
- * ... as many ranks for a part of the weights each. */
+/* The keys of the job that differ. */
+static void add_keys(struct erg_text *text, const struct erg_layout *own,
+                     const struct erg_layout *changed)
+{
+    const struct {
+        const char *key;
+        long before, now;
+    } keys[] = {
+        {"tensor", own->tensor, changed->tensor},
+        {"context", own->context, changed->context},
+        {"pipeline", own->pipeline, changed->pipeline},
+        {"virtual_stages", own->virtual_stages, changed->virtual_stages},
+        {"data", own->data, changed->data},
+        {"microbatch_size", own->microbatch, changed->microbatch},
+        {"microbatches", own->microbatches, changed->microbatches},
+    };
+    const char *comma = "";
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].before != keys[i].now) {
+            erg_text_printf(text, "%s %s %ld", comma, keys[i].key, keys[i].now);
+            comma = ",";
+        }
+    if (own->stage_recompute || own->recompute != changed->recompute) {
+        erg_text_printf(text, "%s recompute %s", comma, erg_recompute_name(changed->recompute));
+        comma = ",";
+    }
+    if (own->stage_offload || own->offload != changed->offload)
+        erg_text_printf(text, "%s offload %.3g", comma, changed->offload);
+}
+
+/* Adds the smallest change with which each rank takes no more than `room`. */
 static void add_change(struct erg_text *text, const struct erg_run_memory_request *request,
                        size_t room)
 {
-    const struct erg_layout *own = &request->job->layout;
-    const long sequences = own->microbatch * own->microbatches;
-    struct erg_layout layout = *own;
-    const char *mode = recompute_that_fits(request, own, room);
-    if (mode) {
-        erg_text_printf(text, "; with recompute %s it would fit", mode);
-        return;
+    const struct erg_job *job = request->job;
+    const bool shared = request->backend->shares_memory;
+    struct erg_layout plain = job->layout;
+    struct erg_memory_kernels kernels;
+    plain.stage_recompute = NULL;
+    plain.stage_offload = NULL;
+    if (shared)
+        plain.offload = 0;
+    struct erg_memory_room *rooms = erg_xcalloc((size_t)plain.pipeline, sizeof *rooms);
+    for (long stage = 0; stage < plain.pipeline; stage++)
+        rooms[stage] = (struct erg_memory_room){
+            .gpu_bytes = (double)room,
+            .host_bytes = job->kinds[job->stage_kind[stage]].nodes->host_memory_bytes,
+            .node_gpus = job->cluster.gpus_per_node};
+    const struct erg_memory_bounds bounds = {
+        .rooms = rooms, .no_offload = shared, .degrees = !shared};
+    const struct erg_memory_request asked = {.model = job->model,
+                                             .layout = &plain,
+                                             .accounting = ERG_MEMORY_STATIC,
+                                             .sequence_parallel = erg_job_splits_stream(job),
+                                             .least_moved = job->training->offload_least_bytes,
+                                             .kernels = &kernels};
+    struct erg_memory_change change = {0};
+    size_t bytes = 0;
+    if (find_kernels(&kernels, request) == 0 &&
+        erg_memory_smallest_change(&change, &asked, &bounds, NULL) == 0 && change.found)
+        bytes = erg_run_memory_of(job, request->backend, &change.layout);
+    if (bytes > 0 && bytes <= room) {
+        erg_text_add(text, "; with");
+        add_keys(text, &job->layout, &change.layout);
+        if (erg_layout_gpus(&change.layout) != erg_layout_gpus(&job->layout))
+            erg_text_printf(text, ", on %ld ranks,", erg_layout_gpus(&change.layout));
+        erg_text_printf(text, " it would take %.3g GiB", (double)bytes / 0x1p30);
+    } else {
+        erg_text_printf(text, "; no more recomputation%ssmaller microbatch%s is enough",
+                        shared ? " or " : ", offloading, ", shared ? "" : " or larger degree");
     }
-    for (long b = own->microbatch - 1; b >= 1; b--) {
-        if (sequences % b != 0)
-            continue;
-        layout.microbatch = b;
-        layout.microbatches = sequences / b;
-        size_t bytes = erg_run_memory_of(request->job, request->backend, &layout);
-        if (bytes > 0 && bytes <= room) {
-            erg_text_printf(text,
-                            "; with microbatch_size %ld and microbatches %ld it would take %.3g "
-                            "GiB",
-                            b, layout.microbatches, (double)bytes / 0x1p30);
-            return;
-        }
-    }
-    for (long more = 2; more <= 64 && !request->backend->shares_memory; more *= 2)
-        for (int deeper = 0; deeper < 2; deeper++) {
-            layout = *own;
-            layout.chunk_layers = NULL;
-            *(deeper ? &layout.pipeline : &layout.tensor) *= more;
-            size_t bytes = erg_run_memory_of(request->job, request->backend, &layout);
-            if (bytes > 0 && bytes <= room) {
-                erg_text_printf(text, "; with %s %ld, on %ld ranks, it would take %.3g GiB",
-                                deeper ? "pipeline" : "tensor",
-                                deeper ? layout.pipeline : layout.tensor, erg_layout_gpus(&layout),
-                                (double)bytes / 0x1p30);
-                return;
-            }
-        }
-    erg_text_add(text, "; no smaller microbatch fits");
+    erg_memory_change_release(&change);
+    free(rooms);
 }
 
 /* The items, the largest first, but those below a hundredth. */

@@ -12,14 +12,12 @@ static const double slow_disk = 100e6; /* bytes/s, expected before a checkpoint 
 void erg_time_limit_init(struct erg_time_limit *limit, double time_s, const char *job_end,
                          size_t state_bytes)
 {
-    struct timespec unix_now;
     char *rest = NULL;
     double left_s = time_s > 0 ? time_s : INFINITY;
     double end_s = job_end ? strtod(job_end, &rest) : 0;
     *limit = (struct erg_time_limit){.write_s = (double)state_bytes / slow_disk};
-    clock_gettime(CLOCK_REALTIME, &unix_now);
     if (rest && rest != job_end && *rest == '\0' && end_s > 0)
-        left_s = fmin(left_s, end_s - (double)unix_now.tv_sec);
+        left_s = fmin(left_s, end_s - erg_unix_s());
     /* A time that is over, too, is a limit. */
     if (left_s < 1e9)
         limit->end_ns = erg_now_ns() + (int64_t)(1e9 * fmax(left_s, 0));
