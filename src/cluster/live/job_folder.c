@@ -99,6 +99,7 @@ static const struct erg_field plan_items[] = {
     FIELD("point", ERG_FIELD_INT, PLAN, point, .most = 1e6),
     FIELD("slowdown", ERG_FIELD_DOUBLE, PLAN, slowdown, .optional = true, .least = 1, .most = 1e3),
     FIELD("power_w", ERG_FIELD_DOUBLE, PLAN, power_w, .optional = true, .most = 1e5),
+    FIELD("capped", ERG_FIELD_BOOL, PLAN, capped, .optional = true),
     FIELD("iteration_s", ERG_FIELD_DOUBLE, PLAN, iteration_s, .optional = true, .most = most_s),
     FIELD("layout", ERG_FIELD_TEXT, PLAN, layout, .optional = true),
 };
