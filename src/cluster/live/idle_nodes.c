@@ -1,6 +1,7 @@
 /* Switches nodes off that no job has had for a while, where the live file saves power. */
 #include "cluster/live/controller_internal.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { AT_ONCE = 8 }; /* nodes in a pass, which must not take long */
@@ -59,6 +60,7 @@ void erg_controller_switch_off(struct erg_controller *controller)
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
     if (!controller->setup.file->fleet.saves_power)
         return;
+    assert(snapshot->nodes_count == (size_t)controller->setup.file->fleet.nodes);
     bool *busy = find_busy(controller);
     int left = AT_ONCE;
     for (size_t node = 0; node < snapshot->nodes_count; node++) {

@@ -1,6 +1,7 @@
 /* Holds the measured mean power of a managed job to its plan by pauses (power_hold.h). */
 #include "train/engine/power_hold.h"
 
+#include <assert.h>
 #include <math.h>
 
 static const double window_s = 1;         /* least, for counters that move every 100 ms */
@@ -9,6 +10,7 @@ static const double least_of_limit = 0.8; /* as low as a window's power counts *
 
 void erg_power_hold_plan(struct erg_power_hold *hold, double slowdown, double limit_w)
 {
+    assert(slowdown >= 1 && limit_w > 0);
     *hold = (struct erg_power_hold){.planned = slowdown, .limit_w = limit_w, .slowdown = slowdown};
 }
 

@@ -22,7 +22,7 @@ void erg_plan_watch_open(struct erg_plan_watch *watch, const char *path); /* NUL
 /*
  * Whether there is a plan that was not read before: its number, from 1; how many times as long
  * as at the fastest point an iteration is to take, 1 where the plan does not say; its operating
- * point; and the power of a GPU, which is a limit only where the plan says `capped`. A file that is
+ * point; and the power of a GPU, a limit only in a plan with `capped`. A file that is
  * missing, cannot be read, is no plan, or belongs neither to this user, nor to root, nor to the
  * owner of the spool, two folders above, is a warning, once until there is a plan again.
  */
