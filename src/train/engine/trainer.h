@@ -62,8 +62,7 @@ void erg_trainer_close(struct erg_trainer *trainer);
 /* A plan of the job's scheduler, by its number; 0: there is none. */
 struct erg_train_pace {
     long number;
-    double slowdown; /* against the fastest point, at least 1 */
-    long point;      /* of the plan that the run is trained by, from 0; -1: it does not say */
+    double slowdown; /* against the fastest operating point, at least 1 */
     double limit_w;  /* of a GPU, on the mean; INFINITY: none */
 };
 

@@ -20,12 +20,10 @@ static int read_pace(struct erg_train_pace *pace, const struct erg_json_place *p
                      struct erg_error *err)
 {
     bool capped = false;
-    *pace = (struct erg_train_pace){.slowdown = 1, .point = -1, .limit_w = INFINITY};
+    *pace = (struct erg_train_pace){.slowdown = 1, .limit_w = INFINITY};
     if (erg_json_long(place, "number", 1, LONG_MAX, &pace->number, err) != 0 ||
         (erg_json_has(place, "slowdown") &&
          erg_json_double(place, "slowdown", 1, most_slowdown, &pace->slowdown, err) != 0) ||
-        (erg_json_has(place, "point") &&
-         erg_json_long(place, "point", 0, INT_MAX, &pace->point, err) != 0) ||
         (erg_json_has(place, "capped") && erg_json_bool(place, "capped", &capped, err) != 0))
         return -1;
     return capped && erg_json_has(place, "power_w")

@@ -21,10 +21,10 @@ void erg_plan_watch_open(struct erg_plan_watch *watch, const char *path); /* NUL
 
 /*
  * Whether there is a plan that was not read before: its number, from 1; how many times as long
- * as at the fastest point an iteration is to take, 1 where the plan does not say; its operating
- * point; and the power of a GPU, a limit only in a plan with `capped`. A file that is
- * missing, cannot be read, is no plan, or belongs neither to this user, nor to root, nor to the
- * owner of the spool, two folders above, is a warning, once until there is a plan again.
+ * as at the fastest operating point an iteration is to take, 1 where the plan does not say; and the
+ * power of a GPU, a limit only in a plan with `capped`. A file that is missing, cannot be read, is
+ * no plan, or belongs neither to this user, nor to root, nor to the owner of the spool, two folders
+ * above, is a warning, once until there is a plan again.
  */
 bool erg_plan_watch_look(struct erg_plan_watch *watch, struct erg_train_pace *pace);
 

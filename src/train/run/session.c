@@ -134,6 +134,7 @@ static void start(struct erg_train *train, int64_t start_ns)
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
     erg_power_hold_plan(&train->hold, 1, INFINITY);
+    train->own_point_s = train->plan ? erg_run_plan_selected(train->plan)->time_s : (double)NAN;
     train->stats = (struct erg_train_stats){
         .size = sizeof train->stats,
         .steps = train->end,
@@ -419,26 +420,25 @@ static double begin_window(struct erg_train *train)
     return train->meter.elsewhere ? 0 : numbers.energy_j / numbers.measured_s;
 }
 
-/* A run by a plan's points takes the scheduler's; trials choose their own. The pauses have the rest
- * of the slowdown: how much of it the point has. */
-static double follow_point(struct erg_train *train, long wanted)
+/* A run by a plan takes the point of least energy that is fast enough, where trials do not choose.
+ * How much of the slowdown it has: pauses have the rest. */
+static double follow_point(struct erg_train *train, double slowdown)
 {
+    const double slack = 1e-5; /* profiles have six digits */
     struct erg_plan *plan = train->plan;
     if (!plan || train->tuning.on)
         return 1;
-    const struct erg_plan_method *method = &plan->methods[plan->selected.method];
-    if (wanted >= (long)method->point_count) {
-        if (erg_train_tells(train))
-            erg_log(ERG_LOG_WARNING,
-                    "the scheduler asks for operating point %ld, and the points of '%s' are 0 to "
-                    "%zu; the run stays at its point and follows by pauses",
-                    wanted, train->options.plan, method->point_count - 1);
-    } else if (wanted >= 0 && (size_t)wanted != plan->selected.point) {
-        plan->selected = (struct erg_plan_selection){plan->selected.method, (size_t)wanted,
-                                                     "the scheduler's choice", 0};
+    const size_t before = plan->selected.point;
+    const struct erg_goal goal = {.objective = ERG_LEAST_ENERGY,
+                                  .deadline_s = (1 + slack) * slowdown * train->own_point_s};
+    const struct erg_plan_wish wish = {.goal = &goal};
+    if (erg_plan_select(plan, &wish, NULL) == 0 && plan->selected.point != before) {
         erg_train_put_into_force(train, true);
+        if (erg_train_tells(train))
+            erg_log(ERG_LOG_INFO, "the scheduler's plan: on at point %zu of '%s'",
+                    plan->selected.point + 1, train->options.plan);
     }
-    return erg_run_plan_selected(plan)->time_s / method->points[0].time_s;
+    return erg_run_plan_selected(plan)->time_s / train->own_point_s;
 }
 
 /* World call: the ranks follow the plan that rank 0 found before this step from now on. One that
@@ -458,7 +458,7 @@ static void follow_plan(struct erg_train *train, const struct erg_train_step *st
         if (erg_train_tells(train))
             erg_job_report_plan(&train->report, pace->number);
     } else if (pace->number) {
-        const double left = pace->slowdown / follow_point(train, pace->point);
+        const double left = pace->slowdown / follow_point(train, pace->slowdown);
         erg_power_hold_plan(&train->hold, left > 1 ? left : 1, pace->limit_w);
         begin_window(train);
     }

@@ -77,7 +77,8 @@ struct erg_train {
     struct erg_loss_watch watch;  /* likewise */
     struct erg_plan_watch plans;  /* likewise */
     struct erg_train_pace pace;   /* that all ranks follow since the end of a step */
-    struct erg_power_hold hold;   /* by it */
+    double own_point_s;           /* of the plan's point that the options select */
+    struct erg_power_hold hold;   /* by the pace */
     struct erg_rank_mark held;    /* where its window began; time_ns 0: it has none */
     bool unheld;                  /* pauses that do not keep the power were told of */
     double pause_s;               /* that followed the latest step */
