@@ -31,7 +31,10 @@ struct world_job {
 static struct {
     struct erg_live_engine base;
     long count, nodes;
-    long drained; /* so many of the last nodes take no jobs */
+    long drained;        /* so many of the last nodes take no jobs */
+    bool off[MOST_JOBS]; /* by node */
+    bool keeps_on;       /* refuses to switch nodes off */
+    const char *saving;  /* a line of the live file; NULL: none */
     struct world_job jobs[MOST_JOBS];
     uint64_t taken[MOST_JOBS]; /* by node */
     double at_s;               /* NAN: the clock of this machine */
@@ -62,6 +65,9 @@ static enum erg_engine_answer snapshot(struct erg_live_engine *engine,
     snapshot->nodes_count = (size_t)world.nodes;
     for (long node = world.nodes - world.drained; node < world.nodes; node++)
         snapshot->nodes[node] = (struct erg_live_node){ERG_NODE_DRAINS, ""};
+    for (long node = 0; node < world.nodes; node++)
+        if (world.off[node])
+            snapshot->nodes[node].state = ERG_NODE_OFF;
     snapshot->jobs = erg_xcalloc((size_t)world.count, sizeof *snapshot->jobs);
     snapshot->jobs_capacity = (size_t)world.count;
     for (long i = 0; i < world.count; i++) {
@@ -162,6 +168,26 @@ static enum erg_engine_answer leave(struct erg_live_engine *engine, uint32_t id,
     return hold(engine, id, token, err);
 }
 
+static enum erg_engine_answer put_to_sleep(struct erg_live_engine *engine, int node,
+                                           struct erg_error *err)
+{
+    (void)engine;
+    assert_int_equal(world.taken[node], 0);
+    if (world.keeps_on) {
+        erg_fail(err, ERG_FAILED, "it may not");
+        return ERG_ENGINE_REFUSED;
+    }
+    world.off[node] = true;
+    return ERG_ENGINE_DONE;
+}
+
+static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, struct erg_error *err)
+{
+    (void)engine, (void)err;
+    world.off[node] = false;
+    return ERG_ENGINE_DONE;
+}
+
 static void write_request(long job, int gpus)
 {
     char token[ERG_TOKEN_LENGTH + 1], name[100];
@@ -205,7 +231,9 @@ static struct erg_live_file *open_world(long nodes)
                                                        .place = place,
                                                        .hold = hold,
                                                        .stop = leave,
-                                                       .kill = leave};
+                                                       .kill = leave,
+                                                       .wake = wake,
+                                                       .sleep = put_to_sleep};
     char text[1000];
     struct erg_error err;
     struct erg_live_file *file;
@@ -215,10 +243,10 @@ static struct erg_live_file *open_world(long nodes)
     snprintf(text, sizeof text,
              "slurm: {partition: ergon, spool: %s/spool, poll_s: 1, settle_s: 0.01}\n"
              "profiles: " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles\n"
-             "reconfiguration: {fixed_s: 90}\ntypes:\n"
+             "reconfiguration: {fixed_s: 90}\n%stypes:\n"
              "  - {name: H800-SXM-80GB, nodes: \"h[001-%03ld]\", gpus_per_node: %d,"
              " memory_gb: 85.9, idle_power_w: 70}\n",
-             folder, nodes, GPUS);
+             folder, world.saving ? world.saving : "", nodes, GPUS);
     write_text("live.yaml", text);
     assert_ok(erg_live_file_load(&file, in_folder("live.yaml"), &err), &err);
     return file;

@@ -4,6 +4,7 @@
  */
 #include "train_job.h"
 
+#include "api/job_measuring.h"
 #include "api/live_layout.h"
 #include "api/submitting.h"
 #include "cluster/live/job_list.h"
@@ -22,6 +23,8 @@ static void wrong_submissions_are_named(void **state)
           "submit @/job.yaml");
     check(2, "needs JOB.yaml, or --like and a program", "submit --live @/live.yaml");
     check(2, "--per-node goes with --like", "submit --live @/live.yaml --per-node @/job.yaml");
+    check(2, "--measure goes with JOB.yaml",
+          "submit --live @/live.yaml --like bert-2.6B:128:5 --measure 1 /bin/true");
     check(2, "--resume goes with --live alone", "submit --live @/live.yaml --resume @/x -n 2");
     check(2, "--deadline got \"tomorrow\"",
           "submit --live @/live.yaml --deadline tomorrow @/job.yaml");
@@ -66,6 +69,30 @@ static void models_of_folders_have_their_names(void **state)
         erg_profile_rows_family(&model, family);
         assert_string_equal(family, names[i][1]);
     }
+}
+
+/* One GPU of a40 takes 2.5 times as long as planned, and draws 0.8 times as much. */
+static void measured_rows_change_all_of_a_type(void **state)
+{
+    (void)state;
+    static const char header[] = "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,"
+                                 "iter_time_s,gpu_power_w\n";
+    struct erg_text rows = {0}, expected = {0};
+    erg_text_printf(&rows, "%s%s", header,
+                    "m,1B,8,a40,1,1,2,300\nm,1B,8,a40,1,1,2.2,250\nm,1B,8,a40,1,2,1.2,280\n"
+                    "m,1B,8,a40,2,4,-1,\nm,1B,8,h100,1,1,-1,\n\"m,x\",1B,8,h100,1,2,0.5,600\n");
+    assert_true(erg_job_measured(&rows, "a40", 5, 240));
+    erg_text_printf(&expected, "%s%s", header,
+                    "m,1B,8,a40,1,1,5,240\nm,1B,8,a40,1,1,5.5,200\nm,1B,8,a40,1,2,3,224\n"
+                    "m,1B,8,a40,2,4,-1,\nm,1B,8,h100,1,1,-1,\n\"m,x\",1B,8,h100,1,2,0.5,600\n");
+    assert_string_equal(rows.data, expected.data);
+    /* An unknown power stays; what does not run on one GPU cannot be corrected. */
+    assert_true(erg_job_measured(&rows, "a40", 10, NAN));
+    assert_non_null(strstr(rows.data, "m,1B,8,a40,1,1,11,200\n"));
+    assert_false(erg_job_measured(&rows, "h100", 1, 100));
+    assert_false(erg_job_measured(&rows, "b200", 1, 100));
+    erg_text_release(&rows);
+    erg_text_release(&expected);
 }
 
 static void deadlines_are_read(void **state)
@@ -145,7 +172,7 @@ static void sbatch_gets_all(void **state)
     check(
         0, "\"job\": 17",
         "submit --live @/live.yaml --json --like bert-2.6B:128:5000 -n 2 -m 8 --deadline 01:00:00 "
-        "--per-node @/train.sh -- --x 'a b'");
+        "--weight 2.5 --per-node @/train.sh -- --x 'a b'");
     struct erg_arena arena = {0};
     struct erg_live_request request;
     struct erg_error err;
@@ -156,7 +183,7 @@ static void sbatch_gets_all(void **state)
               &err);
     assert_string_equal(request.family, "bert");
     assert_string_equal(request.size, "2.6B");
-    assert_true(request.batch == 128 && request.iterations == 5000 && request.weight == 1);
+    assert_true(request.batch == 128 && request.iterations == 5000 && request.weight == 2.5);
     assert_true(request.gpus == 2 && request.gpus_most == 8 && request.per_node);
     assert_near(request.deadline_unix_s, request.submitted_unix_s + 3600, 2);
     assert_false(request.has_profile || request.trains);
@@ -463,6 +490,7 @@ int main(void)
         cmocka_unit_test(wrong_submissions_are_named),
         cmocka_unit_test(models_of_folders_have_their_names),
         cmocka_unit_test(profiles_know_types_of_a_site),
+        cmocka_unit_test(measured_rows_change_all_of_a_type),
         cmocka_unit_test(deadlines_are_read),
         cmocka_unit_test(sbatch_gets_all),
         cmocka_unit_test(jobs_bring_their_profile),

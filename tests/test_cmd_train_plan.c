@@ -174,6 +174,71 @@ static void clocks_are_set_and_given_back(void **state)
     world_end(&world);
 }
 
+/* The clocks that a GPU was set to: the highest, and the last. */
+static void clocks_set(int *highest, int *last, const struct world *world, int gpu)
+{
+    FILE *log = fopen(world->log, "r");
+    char line[128], what[16];
+    *highest = *last = 0;
+    assert_non_null(log);
+    while (fgets(line, sizeof line, log)) {
+        int index, low, high;
+        assert_int_equal(sscanf(line, "%*d %15s %d %d %d", what, &index, &low, &high), 4);
+        if (index != gpu || strcmp(what, "set") != 0)
+            continue;
+        *highest = high > *highest ? high : *highest;
+        *last = high;
+    }
+    fclose(log);
+}
+
+/* A managed run that begins at the fastest point, and is to be as slow as the last: its clocks are
+ * then those of a run at the last one. */
+static void the_schedulers_pace_sets_clocks(void **state)
+{
+    (void)state;
+    int fastest[2], obeyed[2], slow[2];
+    char text[120], arguments[160];
+    json_t *document = json_load_file(in_folder("opt/plan.json"), 0, NULL);
+    const json_t *points = json_object_get(
+        json_object_get(json_object_get(document, "methods"), "sequential+clocks"), "points");
+    const size_t count = json_array_size(points);
+    snprintf(text, sizeof text, "{\"number\": 1, \"slowdown\": %.9g}",
+             number_of(json_array_get(points, count - 1), "time_s") /
+                 number_of(json_array_get(points, 0), "time_s"));
+    json_decref(document);
+    shell("mkdir @/managed");
+    write_text("managed/plan.json", text);
+
+    struct world world = world_begin("");
+    setenv("ERGON_JOB", in_folder("managed"), 1);
+    setenv("ERGON_PLAN", in_folder("managed/plan.json"), 1);
+    check_two(0, "trained 8 steps",
+              "@/planned.yaml -o @/obeys --plan @/opt/plan.json --method sequential+clocks "
+              "--point 1 --require-clocks");
+    unsetenv("ERGON_JOB");
+    unsetenv("ERGON_PLAN");
+    for (int gpu = 0; gpu < 2; gpu++)
+        clocks_set(&fastest[gpu], &obeyed[gpu], &world, gpu);
+    world_end(&world);
+    world = world_begin("");
+    snprintf(arguments, sizeof arguments,
+             "@/planned.yaml -o @/slowest --plan @/opt/plan.json --method sequential+clocks "
+             "--point %zu --require-clocks",
+             count);
+    check_two(0, "trained 8 steps", arguments);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        int highest;
+        clocks_set(&highest, &slow[gpu], &world, gpu);
+        print_message("GPU %d: %d MHz, then %d MHz; at the last point %d MHz\n", gpu, fastest[gpu],
+                      obeyed[gpu], slow[gpu]);
+        assert_int_equal(obeyed[gpu], slow[gpu]);
+        assert_true(obeyed[gpu] < fastest[gpu] - 200);
+    }
+    world_end(&world);
+    shell("tail -n 1 @/managed/reports.jsonl | grep -q '\"plan\":1}'");
+}
+
 static void clocks_are_left_alone(void **state)
 {
     (void)state;
@@ -245,6 +310,7 @@ int main(void)
         cmocka_unit_test(shares_of_the_stream_are_overlapped),
         cmocka_unit_test(plans_are_said_beforehand),
         cmocka_unit_test(clocks_are_set_and_given_back),
+        cmocka_unit_test(the_schedulers_pace_sets_clocks),
         cmocka_unit_test(clocks_are_left_alone),
         cmocka_unit_test(wrong_plans_are_named),
     };

@@ -374,6 +374,7 @@ static void plans_reach_the_folder(void **state)
                                  .point = 1,
                                  .slowdown = 1.06,
                                  .power_w = 310,
+                                 .capped = true,
                                  .iteration_s = NAN,
                                  .layout = "t=2,p=4"},
                          read;
@@ -392,7 +393,8 @@ static void plans_reach_the_folder(void **state)
     assert_ok(erg_job_folder_read_plan(&read, made, &arena, &err), &err);
     assert_string_equal(read.type, "H800");
     assert_true(read.nodes == 2 && read.gpus_per_node == 4 && read.point == 1);
-    assert_true(read.slowdown == 1.06 && read.power_w == 310 && isnan(read.iteration_s));
+    assert_true(read.slowdown == 1.06 && read.power_w == 310 && read.capped &&
+                isnan(read.iteration_s));
     assert_string_equal(read.layout, "t=2,p=4");
     assert_fails(erg_job_folder_plan(in_folder("plans"), token, geteuid() + 1, &plan, &err), &err,
                  "expected the job's user");

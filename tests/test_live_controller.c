@@ -114,6 +114,64 @@ static void a_request_is_read_again_once_it_has_changed(void **state)
     end();
 }
 
+/* ---- idle nodes ---- */
+
+static int nodes_off(void)
+{
+    int count = 0;
+    for (long node = 0; node < world.nodes; node++)
+        count += world.off[node];
+    return count;
+}
+
+static void idle_nodes_are_switched_off(void **state)
+{
+    (void)state;
+    world.saving = "power_saving: {after_s: 600, wake_s: 60}\n";
+    begin(3);
+    submit_job(8);
+    pass(2);
+    const int used = node_of(0);
+    pass(590);
+    assert_int_equal(nodes_off(), 0);
+    pass(20);
+    assert_int_equal(nodes_off(), 2);
+    assert_false(world.off[used]);
+    assert_int_equal(times_said(": sleep, since no job needs it"), 2);
+    pass(2);
+    /* That of a job goes when it is over, and has been for as long. */
+    report(0, "done", 1000);
+    end_run(0, ERG_LIVE_COMPLETED);
+    pass(2);
+    pass(590);
+    assert_int_equal(nodes_off(), 2);
+    pass(20);
+    assert_int_equal(nodes_off(), 3);
+    assert_int_equal(times_said("sleep"), 3);
+    /* The next job wakes one, and only that. */
+    submit_job(8);
+    for (int i = 0; i < 3; i++)
+        pass(2);
+    assert_false(world.off[node_of(1)]);
+    assert_int_equal(nodes_off(), 2);
+    end();
+}
+
+/* Without the right to, it is said once in ten minutes. */
+static void nodes_that_may_not_sleep_stay_on(void **state)
+{
+    (void)state;
+    world.saving = "power_saving: {after_s: 60, wake_s: 60}\n";
+    world.keeps_on = true;
+    begin(1);
+    pass(2);
+    for (int i = 0; i < 100; i++)
+        pass(10);
+    assert_int_equal(nodes_off(), 0);
+    assert_int_equal(times_said("node h001 stays on: it may not"), 2);
+    end();
+}
+
 /* ---- nodes on which a job failed ---- */
 
 static void a_job_gets_another_node_than_that_on_which_it_failed(void **state)
@@ -325,6 +383,7 @@ static void power_is_given_on_when_a_job_has_obeyed(void **state)
         pass(2);
         const double most_w = planned_w(0);
         assert_true(most_w > 8 * 100);
+        assert_false(plan_of(0).capped);
         erg_controller_free(at.controller);
         if (lost)
             shell("rm -f @/journal*");
@@ -337,6 +396,7 @@ static void power_is_given_on_when_a_job_has_obeyed(void **state)
             assert_int_equal(world.jobs[1].state, ERG_LIVE_HELD);
         }
         assert_in_range((long)planned_w(0), (long)(0.5 * most_w), (long)(0.8 * most_w));
+        assert_true(plan_of(0).capped);
         world.jobs[0].follows = plan_of(0).number - 1; /* the one before */
         report(0, "training", 1);
         pass(2);
@@ -558,6 +618,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_is_read_again_once_it_has_changed),
+        cmocka_unit_test(idle_nodes_are_switched_off),
+        cmocka_unit_test(nodes_that_may_not_sleep_stay_on),
         cmocka_unit_test(a_job_gets_another_node_than_that_on_which_it_failed),
         cmocka_unit_test(gpus_of_an_avoided_node_are_not_kept),
         cmocka_unit_test(jobs_that_are_over_are_forgotten),

@@ -63,6 +63,8 @@ static void test_switching_nodes(void **state)
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
     assert_int_equal(await_node(A1, ERG_NODE_OFF), ERG_NODE_OFF);
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
+    assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->sleep(engine, H1, &err));
+    assert_string_equal(err.message, "it is among SuspendExcNodes=h[1-2] in slurm.conf");
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err));
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err));
     assert_int_equal(await_node(A1, ERG_NODE_UP), ERG_NODE_UP);
@@ -176,6 +178,7 @@ static int begin_here(void **state)
     (void)state;
     return begin_with("POWER=86400 'EXTRA=ReturnToService=1\\nMinJobAge=2\\nFirstJobId=10\\n"
                       "MaxJobId=15\\nPreemptType=preempt/partition_prio\\nPreemptMode=REQUEUE\\n"
+                      "SuspendExcNodes=h[1-2]\\n"
                       "PartitionName=urgent Nodes=ALL PriorityTier=20 State=UP'");
 }
 

@@ -316,6 +316,110 @@ static void ergon_train_moves(void **state)
     erg_text_release(&line);
 }
 
+/* ---- measured before ---- */
+
+/* What "ergon submit" warns of. */
+static struct erg_text warnings_of(struct submitted *job, const char *arguments)
+{
+    struct erg_text command = {0};
+    erg_text_printf(&command, "%s 2>@/said", arguments);
+    *job = submit_with(command.data);
+    struct erg_text said = output_of("cat @/said");
+    erg_text_release(&command);
+    return said;
+}
+
+/* Seconds of the rows of a type in a job's profile. */
+static size_t times_of(double times_s[64], const struct submitted *job, const char *type)
+{
+    struct erg_text word = {0};
+    char *profile = read_in(job, "profile.csv");
+    size_t count = 0;
+    erg_text_printf(&word, ",8,%s,", type);
+    for (char *line = strtok(profile, "\n"); line; line = strtok(NULL, "\n")) {
+        const char *at = strstr(line, word.data);
+        if (!at)
+            continue;
+        assert_true(count < 64);
+        assert_int_equal(sscanf(at + word.count, "%*d,%*d,%lf", &times_s[count++]), 1);
+    }
+    erg_text_release(&word);
+    free(profile);
+    return count;
+}
+
+/* The shortest and the longest step that shows the speed of a measured run. */
+static void measured_steps(double bounds_s[2], const struct submitted *job, const char *type)
+{
+    char name[64];
+    snprintf(name, sizeof name, "measured.%s/metrics.jsonl", type);
+    char *metrics = read_in(job, name);
+    bounds_s[0] = INFINITY;
+    bounds_s[1] = 0;
+    for (char *line = strtok(metrics, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *ms = json_object_get(json_object_get(object, "undisturbed"), "ms");
+        if (json_is_number(ms)) {
+            bounds_s[0] = fmin(bounds_s[0], 1e-3 * json_number_value(ms));
+            bounds_s[1] = fmax(bounds_s[1], 1e-3 * json_number_value(ms));
+        }
+        json_decref(object);
+    }
+    free(metrics);
+}
+
+/* A run on one GPU of each type says how fast the job is; where there is none, the planner does. */
+static void speeds_are_measured(void **state)
+{
+    (void)state;
+    double planned_s[64], measured_s[64], bounds_s[2];
+    shell("sed 's/name: h100/name: h100-sxm/' @/live.yaml >@/known.yaml");
+    struct submitted plain = submit_with("--live @/known.yaml @/job.yaml -- --device host"), job;
+    struct erg_text said =
+        warnings_of(&job, "--live @/known.yaml @/job.yaml --measure 2 -- --device host "
+                          "--dtype float32");
+    assert_string_equal(said.data, "");
+    erg_text_release(&said);
+    for (int i = 0; i < 2; i++) {
+        const char *type = i ? "h100-sxm" : "a40";
+        const size_t count = times_of(planned_s, &plain, type);
+        assert_int_equal(times_of(measured_s, &job, type), count);
+        assert_true(count >= 4);
+        measured_steps(bounds_s, &job, type);
+        print_message("%s: %g s measured, %g s planned\n", type, measured_s[0], planned_s[0]);
+        assert_true(measured_s[0] >= 0.999 * bounds_s[0] && measured_s[0] <= 1.001 * bounds_s[1]);
+        for (size_t k = 0; k < count; k++)
+            if (planned_s[k] > 0)
+                assert_close(measured_s[k] / planned_s[k], measured_s[0] / planned_s[0], 1e-4);
+    }
+    shell("for i in $(seq 100); do test -z \"$(squeue -h -t R,PD,CG -o %j | grep measured)\" && "
+          "exit 0; sleep 0.1; done; exit 1");
+
+    /* A run that fails, and one that gets no GPU. */
+    said = warnings_of(&job, "@/job.yaml --type a40 --measure 2 -- --device host --init @/none");
+    if (!strstr(said.data, "measuring on a40: job ") ||
+        !strstr(said.data, "ended as FAILED before a step was measured, see ") ||
+        !strstr(said.data, "measured.a40.log; what the planner says of it stays"))
+        fail_msg("%s", said.data);
+    erg_text_release(&said);
+    struct erg_text taken = output_of("for n in a1 a2; do sbatch --parsable -w $n --gres=gpu:4 -o "
+                                      "/dev/null --wrap='sleep 100'; done | tr '\\n' ' '");
+    shell("for i in $(seq 200); do test $(squeue -h -t R -w a1,a2 -o %A | wc -l) = 2 && exit 0; "
+          "sleep 0.1; done; exit 1");
+    said = warnings_of(&job, "@/job.yaml --type a40 --measure 0.03 -- --device host");
+    if (!strstr(said.data, "got no GPU within 1.8 s; what the planner says of it stays"))
+        fail_msg("%s", said.data);
+    erg_text_release(&said);
+    const size_t count = times_of(planned_s, &plain, "a40");
+    assert_int_equal(times_of(measured_s, &job, "a40"), count);
+    assert_memory_equal(planned_s, measured_s, count * sizeof *planned_s);
+    struct erg_text line = {0};
+    erg_text_printf(&line, "scancel %s; ! squeue -h -o %%j | grep measured", taken.data);
+    shell(line.data);
+    erg_text_release(&line);
+    erg_text_release(&taken);
+}
+
 /* ---- sites that do not put jobs back ---- */
 
 /* And a trainer that says nothing: its reports are made for it. */
@@ -374,9 +478,8 @@ int main(void)
 {
     skip_without_slurm();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_move),
-        cmocka_unit_test(failures_are_slurms),
-        cmocka_unit_test(ergon_train_moves),
+        cmocka_unit_test(programs_move),     cmocka_unit_test(failures_are_slurms),
+        cmocka_unit_test(ergon_train_moves), cmocka_unit_test(speeds_are_measured),
         cmocka_unit_test(run_job_requeues),
     };
     return cmocka_run_group_tests(tests, begin, end_mini_cluster);

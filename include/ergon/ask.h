@@ -163,6 +163,9 @@ struct erg_ask_submit {
     int32_t per_node;        /* 1: the program starts once on each node, not for each GPU */
     const char *program;     /* the command ergon on the cluster; NULL: as of PATH */
     const struct erg_watch *watch;
+    /* With `job`: seconds, at most, of measurements before: the job is trained for a moment on one
+     * GPU of each type, as Slurm jobs side by side. 0: the planner's speeds are taken. */
+    double measure_s;
 };
 int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *question,
                    struct erg_error *err);

@@ -113,7 +113,8 @@ def jobs(live: _Path, *, all: bool = False) -> Answer:
 def submit(live: _Path, *, job: _Path | None = None, like: str | None = None,
            resume: _Path | None = None, arguments: Sequence[str] = (), gpus: int = 0,
            gpus_most: int = 0, type: str | None = None, deadline: str | None = None,
-           weight: float = 0, per_node: bool = False, program: _Path | None = None) -> Answer:
+           weight: float = 0, per_node: bool = False, program: _Path | None = None,
+           measure_s: float = 0) -> Answer:
     """A job given to a cluster's scheduler: `ergon submit`.
 
     >>> ergon.ask.submit("live.yaml", job="job.yaml", deadline="08:00:00").document()["folder"]
@@ -122,7 +123,7 @@ def submit(live: _Path, *, job: _Path | None = None, like: str | None = None,
     return _ask("erg_ask_submit", None, live=live, job=job, like=like, resume=resume,
                 arguments=c.cast(words, c.c_void_p), argument_count=len(arguments), gpus=gpus,
                 gpus_most=gpus_most, type=type, deadline=deadline, weight=weight,
-                per_node=int(per_node), program=program)
+                per_node=int(per_node), program=program, measure_s=measure_s)
 
 
 def trace(cluster: _Path, profiles: _Path, *, recipe: _Path | None = None,

@@ -311,12 +311,17 @@ static int ask_submit(struct erg_asking *at, struct erg_error *err)
         .deadline_unix_s = NAN,
         .weight = question->weight > 0 ? question->weight : (double)NAN,
         .per_node = question->per_node != 0,
+        .measure_s = question->measure_s,
         .program = question->program ? question->program : "ergon",
     };
     if (!question->live || !wish.job + !wish.like + !wish.resume != 2)
         return erg_fail(err, ERG_USAGE,
                         "a live job: expected the cluster's live file, and a job, a model that it "
                         "is like, or a folder to resume");
+    if (!(question->measure_s >= 0) || (question->measure_s > 0 && !wish.job))
+        return erg_fail(err, ERG_USAGE,
+                        "measuring for %g s: expected a positive time, and a job of ergon train",
+                        question->measure_s);
     if (!erg_answer_pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
         return -1;
     int result = question->deadline

@@ -165,15 +165,12 @@ static void add(struct words *words, const char *word)
 static int prepare_training(struct job_running *at, const char **job, int *nodes, int *ranks,
                             struct erg_error *err)
 {
-    bool host = false;
-    for (size_t i = 0; i < at->request.command_count; i++)
-        host |= strstr(at->request.command[i], "host") != NULL;
     const struct erg_live_layout_request request = {
         .path = erg_arena_printf(&at->arena, "%s/job.yaml", at->folder),
         .plan = &at->plan,
         .nodes = at->nodes,
         .gpus_per_node = at->gpus_per_node,
-        .plans = at->request.has_profile && !host};
+        .plans = erg_live_layout_plans(&at->request)};
     struct erg_live_layout chosen;
     *job = erg_arena_printf(&at->arena, "%s/job.%ld.yaml", at->folder, at->incarnation);
     int result = erg_live_layout_choose(&chosen, &request, err);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Where a job has been planned for one node, and there are several: a link of 400 Gb/s. */
 static const double assumed_network_gb_s = 50;
@@ -19,6 +20,14 @@ int erg_live_layout_load(struct erg_job **job, const char *path, struct erg_erro
     if (erg_job_load(job, path, NULL, err) == 0 || erg_job_load(job, path, &any, &ignored) == 0)
         return 0;
     return -1;
+}
+
+bool erg_live_layout_plans(const struct erg_live_request *request)
+{
+    bool host = false;
+    for (size_t i = 0; i < request->command_count; i++)
+        host |= strstr(request->command[i], "host") != NULL;
+    return request->has_profile && !host;
 }
 
 void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,

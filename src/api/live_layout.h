@@ -34,6 +34,9 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
                          const char *gpus, struct erg_error *err);
 
+/* Whether the planner may choose it: for jobs with a profile, on GPUs. */
+bool erg_live_layout_plans(const struct erg_live_request *request);
+
 /* The job's file, or one that leaves its layout open. */
 int erg_live_layout_load(struct erg_job **job, const char *path, struct erg_error *err);
 

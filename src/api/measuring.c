@@ -121,14 +121,6 @@ static int write_job(const struct measured_run *at, const char *name, long steps
 
 /* ---- runs ---- */
 
-static void remove_tree(const char *path)
-{
-    struct erg_subprocess process = {0};
-    const char *const words[] = {"rm", "-rf", "--", path, NULL};
-    (void)erg_subprocess_run(&process, words, NULL, 600, NULL);
-    erg_subprocess_release(&process);
-}
-
 /* Runs the job into FOLDER/run, which is gone before, and its checkpoints afterwards. */
 static int train(const struct measured_run *at, const char *job, const char *recording,
                  struct erg_error *err)
@@ -155,7 +147,7 @@ static int train(const struct measured_run *at, const char *job, const char *rec
         program, "train", file, "--output", run, "--device", point->measuring->device, NULL};
     for (size_t i = 0; i < sizeof trained / sizeof *trained; i++)
         words[count++] = trained[i];
-    remove_tree(run);
+    erg_subprocess_remove(run);
     if (recording)
         unlink(recording);
     int result = erg_subprocess_run(&process, words, NULL, train_limit_s, err);
@@ -164,7 +156,7 @@ static int train(const struct measured_run *at, const char *job, const char *rec
     if (result == 0 && (process.status != 0 || process.late))
         result = erg_fail(err, ERG_FAILED, "training it: %.700s", erg_subprocess_reason(&process));
     erg_subprocess_release(&process);
-    remove_tree(checkpoints);
+    erg_subprocess_remove(checkpoints);
     free(checkpoints);
     free(run);
     free(file);

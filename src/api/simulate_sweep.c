@@ -8,6 +8,7 @@
 #include "cluster/sweep/sweep.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/subprocess.h"
 #include "report/report.h"
 
 #include <errno.h>
@@ -18,19 +19,6 @@
 
 /* ---- the script for Slurm ---- */
 
-/* In single quotes, for a shell. */
-static void add_quoted(struct erg_text *out, const char *text)
-{
-    erg_text_add(out, "'");
-    for (; *text; text++) {
-        if (*text == '\'')
-            erg_text_add(out, "'\\''");
-        else
-            erg_text_add_bytes(out, text, 1);
-    }
-    erg_text_add(out, "'");
-}
-
 /* name='/absolute/path' */
 static int add_path(struct erg_text *out, const char *name, const char *path, struct erg_error *err)
 {
@@ -38,7 +26,7 @@ static int add_path(struct erg_text *out, const char *name, const char *path, st
     if (!absolute)
         return erg_fail(err, ERG_FAILED, "finding '%s': %s", path, strerror(errno));
     erg_text_printf(out, "%s=", name);
-    add_quoted(out, absolute);
+    erg_subprocess_quote(out, absolute);
     erg_text_add(out, "\n");
     free(absolute);
     return 0;

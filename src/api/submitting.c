@@ -3,6 +3,7 @@
 
 #include "api/submitting.h"
 
+#include "api/job_measuring.h"
 #include "api/live_layout.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -346,15 +347,43 @@ static int write_file(struct submitting *at, const char *name, const char *text,
     return result;
 }
 
-static int write_folder(struct submitting *at, struct erg_error *err)
+static int write_job(struct submitting *at, struct erg_error *err)
 {
     struct erg_text job = {0};
-    int result = 0;
-    if (at->job) {
-        erg_live_layout_write(&job, at->job, &at->job->layout, NULL);
-        result = write_file(at, "job.yaml", job.data, job.count, err);
-        erg_text_release(&job);
-    }
+    if (!at->job)
+        return 0;
+    erg_live_layout_write(&job, at->job, &at->job->layout, NULL);
+    const int result = write_file(at, "job.yaml", job.data, job.count, err);
+    erg_text_release(&job);
+    return result;
+}
+
+/* The planner's speeds become measured ones, where that is asked for. */
+static int measure(struct submitting *at, struct erg_error *err)
+{
+    const struct erg_job_measuring measuring = {.live = at->live,
+                                                .folder = at->out->folder,
+                                                .name = at->request.name,
+                                                .program = at->wish->program,
+                                                .options = at->request.command,
+                                                .option_count = at->request.command_count,
+                                                .plans = erg_live_layout_plans(&at->request),
+                                                .limit_s = at->wish->measure_s};
+    if (!(at->wish->measure_s > 0))
+        return 0;
+    if (at->profile.count)
+        return erg_job_measure(&at->profile, &measuring, err);
+    erg_log(ERG_LOG_WARNING,
+            "nothing is measured: the planner knows none of the cluster's GPUs, and "
+            "the live file's profiles give the job's speed");
+    return 0;
+}
+
+static int write_folder(struct submitting *at, struct erg_error *err)
+{
+    int result = write_job(at, err);
+    if (result == 0)
+        result = measure(at, err);
     if (result == 0 && at->profile.count)
         result = write_file(at, "profile.csv", at->profile.data, at->profile.count, err);
     if (result == 0 && at->script) {
@@ -367,31 +396,7 @@ static int write_folder(struct submitting *at, struct erg_error *err)
     return result ? result : erg_job_folder_write_request(at->out->folder, &at->request, err);
 }
 
-/* Removes a job that was never submitted. */
-static void remove_folder(const char *folder)
-{
-    static const char *const names[] = {"job.yaml", "profile.csv", "script", "request.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = erg_file_path(folder, names[i]);
-        unlink(path);
-        free(path);
-    }
-    rmdir(folder);
-}
-
 /* ---- Slurm ---- */
-
-/* As one word of the shell. */
-static void add_quoted(struct erg_text *out, const char *word)
-{
-    erg_text_add(out, "'");
-    for (; *word; word++)
-        if (*word == '\'')
-            erg_text_add(out, "'\\''");
-        else
-            erg_text_add_bytes(out, word, 1);
-    erg_text_add(out, "'");
-}
 
 /* `late`: whether Slurm may yet have it. */
 static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
@@ -401,9 +406,9 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
     struct erg_text wrap = {0};
     struct erg_subprocess process;
     erg_text_add(&wrap, "--wrap=exec ");
-    add_quoted(&wrap, at->wish->program);
+    erg_subprocess_quote(&wrap, at->wish->program);
     erg_text_add(&wrap, " run-job ");
-    add_quoted(&wrap, at->out->folder);
+    erg_subprocess_quote(&wrap, at->out->folder);
     const char *const words[] = {
         "sbatch",
         "--parsable",
@@ -456,7 +461,7 @@ static int submit_new(struct submitting *at, struct erg_error *err)
     if (result == 0)
         result = call_sbatch(at, &late, err);
     if (result != 0 && !late)
-        remove_folder(out->folder);
+        erg_subprocess_remove(out->folder);
     return result;
 }
 

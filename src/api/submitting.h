@@ -19,6 +19,7 @@ struct erg_submit_wish {
     long gpus, gpus_most;
     const char *type; /* of GPU */
     double deadline_unix_s, weight;
+    double measure_s; /* at most, with `job`: on one GPU of each type before; 0: not measured */
     bool per_node;
     const char *program; /* path of this one */
 };

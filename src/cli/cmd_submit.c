@@ -9,7 +9,7 @@
 struct submit_values {
     const char *live, *like, *resume, *type, *deadline;
     long gpus, gpus_most;
-    double weight;
+    double weight, minutes;
     bool per_node;
 };
 
@@ -32,6 +32,9 @@ static const struct erg_option options[] = {
      .help = "how much it counts among others (default: 1)"},
     {"per-node", 0, ERG_OPTION_FLAG, NULL, AT(per_node),
      .help = "start the program once on each node, as torchrun wants it, not for each GPU"},
+    {"measure", 0, ERG_OPTION_DOUBLE, "MINUTES", AT(minutes), 0.01, 1e4,
+     .help = "first train it on one GPU of each type, as Slurm jobs that take so long at most, and "
+             "correct what the planner says of its speed"},
     {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
      .help = "submit a job anew that Slurm has no more; it goes on from its checkpoint"},
     {0},
@@ -43,12 +46,14 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     if (values->resume &&
         (call->argument_count || values->like || values->deadline || values->type ||
          values->gpus != ERG_NOT_GIVEN || values->gpus_most != ERG_NOT_GIVEN || values->per_node ||
-         !isnan(values->weight)))
+         !isnan(values->weight) || !isnan(values->minutes)))
         return erg_fail(err, ERG_USAGE,
                         "--resume goes with --live alone: all else is in the job's folder");
     if (!values->resume && !call->argument_count)
         return erg_fail(err, ERG_USAGE, "\"ergon submit\" needs %s; see \"ergon submit --help\".",
                         values->like ? "a program" : "JOB.yaml, or --like and a program");
+    if (values->like && !isnan(values->minutes))
+        return erg_fail(err, ERG_USAGE, "--measure goes with JOB.yaml, which ergon train trains");
     if (values->per_node && !values->like)
         return erg_fail(err, ERG_USAGE, "--per-node goes with --like and a program");
     return 0;
@@ -76,6 +81,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .deadline = values->deadline,
         .weight = isnan(values->weight) ? 0 : values->weight,
         .per_node = values->per_node,
+        .measure_s = isnan(values->minutes) ? 0 : 60 * values->minutes,
         .program = program,
     };
     struct erg_answer *answer = NULL;
@@ -100,6 +106,7 @@ const struct erg_command erg_cmd_submit = {
         "is one that saves and exits with\n85 on SIGUSR1.",
     .examples = "  ergon submit job.yaml --at-most 16 -- --dtype bfloat16\n"
                 "  ergon submit --like bert-2.6B:128:5000 train.sh -- --data corpus\n"
+                "  ergon submit job.yaml --measure 5\n"
                 "  ergon submit --resume /shared/ergon/0123456789abcdef\n",
     .run = run,
 };

@@ -156,3 +156,22 @@ const char *erg_subprocess_reason(const struct erg_subprocess *process)
     erg_text_release(&whole);
     return reason;
 }
+
+void erg_subprocess_remove(const char *path)
+{
+    struct erg_subprocess process = {0};
+    const char *const words[] = {"rm", "-rf", "--", path, NULL};
+    (void)erg_subprocess_run(&process, words, NULL, 600, NULL);
+    erg_subprocess_release(&process);
+}
+
+void erg_subprocess_quote(struct erg_text *out, const char *word)
+{
+    erg_text_add(out, "'");
+    for (; *word; word++)
+        if (*word == '\'')
+            erg_text_add(out, "'\\''");
+        else
+            erg_text_add_bytes(out, word, 1);
+    erg_text_add(out, "'");
+}

@@ -37,4 +37,10 @@ void erg_subprocess_release(struct erg_subprocess *process);
  * until the next call. */
 const char *erg_subprocess_reason(const struct erg_subprocess *process);
 
+/* Removes a file or a folder with all that it holds, as far as it can. */
+void erg_subprocess_remove(const char *path);
+
+/* Appends a word of a shell's command line, in single quotes. */
+void erg_subprocess_quote(struct erg_text *out, const char *word);
+
 #endif

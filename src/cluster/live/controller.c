@@ -78,8 +78,11 @@ static void name_nodes(struct erg_controller *controller)
     const size_t nodes = (size_t)file->fleet.nodes;
     controller->node_names = erg_xcalloc(nodes, sizeof *controller->node_names);
     controller->node_states = erg_xcalloc(nodes, sizeof *controller->node_states);
-    for (size_t i = 0; i < nodes; i++)
+    controller->sleep_s = erg_xcalloc(nodes, sizeof *controller->sleep_s);
+    for (size_t i = 0; i < nodes; i++) {
         controller->node_names[i] = file->nodes.items[i];
+        controller->sleep_s[i] = NAN;
+    }
 }
 
 /* The scheduler's clock goes on where that of the controller before it was. */
@@ -177,6 +180,7 @@ static void release(struct erg_controller *controller)
     erg_text_release(&controller->events);
     json_decref(controller->recalled_speeds);
     free(controller->node_states);
+    free(controller->sleep_s);
 }
 
 void erg_controller_free(struct erg_controller *controller)
@@ -246,6 +250,7 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
         .slowdown = slowdown,
         /* What is counted for the job, and nothing else. */
         .power_w = idle_w + record->intended_w / erg_shape_gpus(shape),
+        .capped = isfinite(controller->limits.cap_w),
         .iteration_s = speed->iteration_s * slowdown,
     };
     return erg_job_folder_plan(controller->setup.file->slurm.spool, record->token, track->uid,
@@ -455,6 +460,7 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
         act_all(controller, err) != 0 || keep(controller, err) != 0)
         return -1;
+    erg_controller_switch_off(controller);
     erg_controller_write_events(controller);
     if (erg_controller_forget(controller, err) != 0)
         return -1;

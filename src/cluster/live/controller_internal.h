@@ -69,7 +69,8 @@ struct erg_controller {
     double forgot_s;         /* when it last forgot what is over; -INFINITY: not yet */
     bool lease_late;         /* it could not be written the last time */
     double late_s;           /* how long the next wait is while nobody answers; 0: they do */
-    enum erg_live_node_state *node_states;        /* as the scheduler knows them */
+    enum erg_live_node_state *node_states; /* as the scheduler knows them */
+    double *sleep_s; /* by node: when it is switched off; NAN: a job has it, or it is not up */
     long decisions, actions_done, actions_failed; /* since it began */
 
     struct erg_actions actions;
@@ -108,6 +109,9 @@ double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int p
 
 /* The scheduler's seconds in which a job does what it has left on a shape; NAN: shape -1. */
 double erg_controller_left_s(const struct erg_scheduler *scheduler, int id, int shape, int point);
+
+/* idle_nodes.c: after the actions of a pass. */
+void erg_controller_switch_off(struct erg_controller *controller);
 
 /* live_events.c: what has happened since the last pass, in SPOOL/.controller/events.csv; and that a
  * node is in another state, at the next writing. */

@@ -85,6 +85,7 @@ TABLE(plan, T,
     INT("point", point, RANGE(0, 1e6)),
     DOUBLE("slowdown", slowdown, UNKNOWN(1, 1e3)),
     DOUBLE("power_w", power_w, UNKNOWN(0, 1e5)),
+    FIELD("capped", ERG_FIELD_BOOL, capped, .optional = true),
     DOUBLE("iteration_s", iteration_s, UNKNOWN(0, most_s)),
     TEXT_OR_NONE("layout", layout));
 #undef T

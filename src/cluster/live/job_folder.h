@@ -122,6 +122,7 @@ struct erg_live_plan {
     int point;          /* 0: the fastest */
     double slowdown;    /* against the fastest point */
     double power_w;     /* of one GPU */
+    bool capped;        /* under a power cap: power_w is the most that it may draw on the mean */
     double iteration_s; /* expected at that point; NAN: not known */
     const char *layout; /* "t=2,p=4,…" as "ergon layout" has it; NULL: not said */
 };

@@ -377,10 +377,41 @@ static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, str
     return switch_node(engine, node, true, err);
 }
 
+/* Whether Slurm's own settings let a node be switched off. */
+static enum erg_engine_answer may_sleep(const struct slurm_engine *engine, int node,
+                                        struct erg_error *err)
+{
+    static const char *const words[] = {"scontrol", "show", "config", NULL};
+    struct erg_arena arena = {0};
+    struct erg_text text = {0};
+    struct erg_host_list stay = {0};
+    enum erg_engine_answer answer = erg_slurm_command(words, patience_s, &text, err);
+    if (answer == ERG_ENGINE_DONE) {
+        const char *program = erg_slurm_value(text.data, "SuspendProgram", &arena);
+        const char *names = erg_slurm_value(text.data, "SuspendExcNodes", &arena);
+        const bool none = !program || strcmp(program, "(null)") == 0;
+        bool stays = names && strcmp(names, "(null)") != 0 &&
+                     erg_host_list_add(&stay, names, NULL) != 0; /* not understood: all */
+        for (size_t i = 0; i < stay.count; i++)
+            stays = stays || strcmp(stay.items[i], engine->names[node]) == 0;
+        if (none || stays)
+            answer = ERG_ENGINE_REFUSED;
+        if (none)
+            erg_fail(err, ERG_FAILED, "slurm.conf has no SuspendProgram");
+        else if (stays)
+            erg_fail(err, ERG_FAILED, "it is among SuspendExcNodes=%s in slurm.conf", names);
+    }
+    erg_host_list_release(&stay);
+    erg_text_release(&text);
+    erg_arena_release(&arena);
+    return answer;
+}
+
 static enum erg_engine_answer put_to_sleep(struct erg_live_engine *engine, int node,
                                            struct erg_error *err)
 {
-    return switch_node(engine, node, false, err);
+    const enum erg_engine_answer answer = may_sleep(of(engine), node, err);
+    return answer == ERG_ENGINE_DONE ? switch_node(engine, node, false, err) : answer;
 }
 
 /* ---- the snapshot ---- */

@@ -10,6 +10,7 @@
 #include "train/files/model_file.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -478,6 +479,7 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     trainer->options = *options;
     trainer->job = job;
     trainer->training = training;
+    trainer->power_w = NAN;
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};

@@ -62,7 +62,8 @@ void erg_trainer_close(struct erg_trainer *trainer);
 /* A plan of the job's scheduler, by its number; 0: there is none. */
 struct erg_train_pace {
     long number;
-    double slowdown; /* at least 1 */
+    double slowdown; /* against the fastest operating point, at least 1 */
+    double limit_w;  /* of a GPU, on the mean; INFINITY: none */
 };
 
 struct erg_train_step {
@@ -79,8 +80,10 @@ struct erg_train_step {
     int signal;   /* the number of one that a rank had been sent when the step began, or enum
                    * erg_trainer_wish of one; 0: none */
     struct erg_train_pace pace; /* that rank 0 wanted when the step began */
-    double busy_s; /* least time of a rank in a step. All ranks know one number: a rank that began
-                    * before the others has waited for them, and its own time is too long. */
+    double power_w; /* mean of what erg_trainer_note_power() said on each rank before the
+                     * step; NaN: a rank does not know */
+    double busy_s;  /* least time of a rank in a step. All ranks know one number: a rank that began
+                     * before the others has waited for them, and its own time is too long. */
 };
 
 /* Requests of a rank, which act like a signal, so that all ranks follow them after the same step.
@@ -101,6 +104,8 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
 
 /* At rank 0: what all ranks learn at the end of the next step and of later ones. */
 void erg_trainer_want_pace(struct erg_trainer *trainer, struct erg_train_pace pace);
+/* This rank's power, for the next step alone; NaN: not known, as where this is not called. */
+void erg_trainer_note_power(struct erg_trainer *trainer, double power_w);
 
 /*
  * World call: from the next step on instructions run as at the point that the owner of the plan has

@@ -58,6 +58,7 @@ struct erg_trainer {
     struct erg_watchdog *watchdog;
     int skips;                     /* steps in a row whose gradients were not finite */
     struct erg_train_pace wanted;  /* at rank 0 */
+    double power_w;                /* of this rank, for the next step */
     int64_t began_ns, reported_ns; /* this step; its report */
     double after_s;                /* that the step before took after its report */
 
@@ -120,6 +121,7 @@ struct erg_rank_report {
     struct erg_rank_pace pace;
     double busy_s; /* of this step until the report, and of the one before from there to its end */
     struct erg_train_pace plan; /* of the scheduler; at rank 0, others have none */
+    double power_w;             /* NaN: not known */
 };
 
 /* World call: a rank's report becomes that of all. */

@@ -123,6 +123,7 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
     all->busy_s = all->busy_s > 0 ? fmin(all->busy_s, one->busy_s) : one->busy_s;
     if (one->plan.number)
         all->plan = one->plan;
+    all->power_w += one->power_w;
 }
 
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
@@ -180,6 +181,8 @@ static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *
         return -1;
     report->writes = trainer->writer && !erg_checkpoint_written(trainer->writer);
     report->plan = trainer->wanted;
+    report->power_w = trainer->power_w;
+    trainer->power_w = NAN;
     report->busy_s = trainer->after_s + 1e-9 * (double)(erg_now_ns() - trainer->began_ns);
     int summed = erg_trainer_sum_reports(trainer, report, err);
     trainer->reported_ns = erg_now_ns();
@@ -268,6 +271,11 @@ void erg_trainer_want_pace(struct erg_trainer *trainer, struct erg_train_pace pa
     trainer->wanted = pace;
 }
 
+void erg_trainer_note_power(struct erg_trainer *trainer, double power_w)
+{
+    trainer->power_w = power_w;
+}
+
 bool erg_trainer_is_whole(const struct erg_trainer *trainer)
 {
     return !trainer->in_step;
@@ -303,5 +311,6 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
     step->longest_wait_s = report.waited_s;
     step->pace = report.plan;
     step->busy_s = report.busy_s;
+    step->power_w = report.power_w / trainer->ranks.world;
     return trainer->writer && !report.writes ? erg_trainer_commit(trainer, err) : 0;
 }

@@ -8,14 +8,30 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { MOST_BYTES = 1 << 16 };
-static const double most_slowdown = 1e3;
+static const double most_slowdown = 1e3, most_w = 1e5;
 
-static int read_plan(const char *path, long *number, double *slowdown, struct erg_error *err)
+static int read_pace(struct erg_train_pace *pace, const struct erg_json_place *place,
+                     struct erg_error *err)
+{
+    bool capped = false;
+    *pace = (struct erg_train_pace){.slowdown = 1, .limit_w = INFINITY};
+    if (erg_json_long(place, "number", 1, LONG_MAX, &pace->number, err) != 0 ||
+        (erg_json_has(place, "slowdown") &&
+         erg_json_double(place, "slowdown", 1, most_slowdown, &pace->slowdown, err) != 0) ||
+        (erg_json_has(place, "capped") && erg_json_bool(place, "capped", &capped, err) != 0))
+        return -1;
+    return capped && erg_json_has(place, "power_w")
+               ? erg_json_double(place, "power_w", 1, most_w, &pace->limit_w, err)
+               : 0;
+}
+
+static int read_plan(const char *path, struct erg_train_pace *pace, struct erg_error *err)
 {
     struct erg_json_place place;
     json_t *root;
@@ -25,10 +41,7 @@ static int read_plan(const char *path, long *number, double *slowdown, struct er
         return -1;
     int result = erg_json_open(&place, &root, path, text, length, err);
     if (result == 0) {
-        *slowdown = 1;
-        result = erg_json_long(&place, "number", 1, LONG_MAX, number, err);
-        if (result == 0 && erg_json_has(&place, "slowdown"))
-            result = erg_json_double(&place, "slowdown", 1, most_slowdown, slowdown, err);
+        result = read_pace(pace, &place, err);
         json_decref(root);
     }
     free(text);
@@ -54,8 +67,8 @@ static bool is_same(const struct stat *one, const struct stat *other)
            one->st_mtim.tv_nsec == other->st_mtim.tv_nsec;
 }
 
-static int look(struct erg_plan_watch *watch, const struct stat *now, long *number,
-                double *slowdown, struct erg_error *err)
+static int look(struct erg_plan_watch *watch, const struct stat *now, struct erg_train_pace *pace,
+                struct erg_error *err)
 {
     if (!S_ISREG(now->st_mode))
         return erg_fail(err, ERG_FAILED, "'%s' is no file; expected a plan", watch->path);
@@ -64,7 +77,7 @@ static int look(struct erg_plan_watch *watch, const struct stat *now, long *numb
                         "'%s' belongs to user %ld; expected the owner of the spool or the user of "
                         "the job",
                         watch->path, (long)now->st_uid);
-    return read_plan(watch->path, number, slowdown, err);
+    return read_plan(watch->path, pace, err);
 }
 
 void erg_plan_watch_open(struct erg_plan_watch *watch, const char *path)
@@ -72,7 +85,7 @@ void erg_plan_watch_open(struct erg_plan_watch *watch, const char *path)
     *watch = (struct erg_plan_watch){.path = path && *path ? erg_xstrdup(path) : NULL};
 }
 
-bool erg_plan_watch_look(struct erg_plan_watch *watch, long *number, double *slowdown)
+bool erg_plan_watch_look(struct erg_plan_watch *watch, struct erg_train_pace *pace)
 {
     struct erg_error err;
     struct stat now;
@@ -85,7 +98,7 @@ bool erg_plan_watch_look(struct erg_plan_watch *watch, long *number, double *slo
         if (is_same(&now, &watch->seen))
             return false;
         watch->seen = now;
-        result = look(watch, &now, number, slowdown, &err);
+        result = look(watch, &now, pace, &err);
     }
     if (result != 0 && !watch->warned)
         erg_log(ERG_LOG_WARNING, "%s; training continues at its pace", err.message);

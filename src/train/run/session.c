@@ -133,6 +133,8 @@ static void start(struct erg_train *train, int64_t start_ns)
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
+    erg_power_hold_plan(&train->hold, 1, INFINITY);
+    train->own_point_s = train->plan ? erg_run_plan_selected(train->plan)->time_s : (double)NAN;
     train->stats = (struct erg_train_stats){
         .size = sizeof train->stats,
         .steps = train->end,
@@ -197,7 +199,10 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     if (!train)
         return 0;
     int result = 0;
+    struct erg_rank_numbers ignored;
     erg_train_tune_release(train); /* its marks are the meter's */
+    if (train->held.time_ns)
+        erg_rank_meter_end(&train->meter, &train->held, &ignored);
     if (train->begun) {
         erg_rank_meter_close(&train->meter);
         result = erg_train_tells(train) ? erg_run_log_close(&train->log, err) : 0;
@@ -403,24 +408,74 @@ static void note(struct erg_train *train, const struct erg_train_step *step)
                                                        : ERG_TRAIN_GOES_ON;
 }
 
+/* Begins a window of the power that the run is held to, where it has a limit. Mean power of the one
+ * before, to which every machine or GPU adds its own once; NaN: not known. */
+static double begin_window(struct erg_train *train)
+{
+    struct erg_rank_numbers numbers = {.energy_j = NAN};
+    if (train->held.time_ns)
+        erg_rank_meter_end(&train->meter, &train->held, &numbers);
+    if (isfinite(train->hold.limit_w))
+        erg_rank_meter_begin(&train->meter, &train->held);
+    return train->meter.elsewhere ? 0 : numbers.energy_j / numbers.measured_s;
+}
+
+/* A run by a plan takes the point of least energy that is fast enough, where trials do not choose.
+ * How much of the slowdown it has: pauses have the rest. */
+static double follow_point(struct erg_train *train, double slowdown)
+{
+    const double slack = 1e-5; /* profiles have six digits */
+    struct erg_plan *plan = train->plan;
+    if (!plan || train->tuning.on)
+        return 1;
+    const size_t before = plan->selected.point;
+    const struct erg_goal goal = {.objective = ERG_LEAST_ENERGY,
+                                  .deadline_s = (1 + slack) * slowdown * train->own_point_s};
+    const struct erg_plan_wish wish = {.goal = &goal};
+    if (erg_plan_select(plan, &wish, NULL) == 0 && plan->selected.point != before) {
+        erg_train_put_into_force(train, true);
+        if (erg_train_tells(train))
+            erg_log(ERG_LOG_INFO, "the scheduler's plan: on at point %zu of '%s'",
+                    plan->selected.point + 1, train->options.plan);
+    }
+    return erg_run_plan_selected(plan)->time_s / train->own_point_s;
+}
+
 /* World call: the ranks follow the plan that rank 0 found before this step from now on. One that
  * they followed before has had a whole step, which all ranks have ended. */
 static void follow_plan(struct erg_train *train, const struct erg_train_step *step)
 {
-    if (step->pace.number && step->pace.number == train->pace.number && erg_train_tells(train))
-        erg_job_report_plan(&train->report, step->pace.number);
-    train->pace = step->pace;
+    const struct erg_train_pace *pace = &step->pace;
+    if (erg_power_hold_due(&train->hold))
+        erg_power_hold_measured(&train->hold, step->power_w);
+    if (train->hold.saturated && !train->unheld && erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING,
+                "GPUs draw %.0f W on the mean, and the scheduler allows %.0f W: pauses that make "
+                "steps %.3g times as long do not keep it",
+                step->power_w, train->hold.limit_w, train->hold.slowdown);
+    train->unheld |= train->hold.saturated;
+    if (pace->number && pace->number == train->pace.number) {
+        if (erg_train_tells(train))
+            erg_job_report_plan(&train->report, pace->number);
+    } else if (pace->number) {
+        const double left = pace->slowdown / follow_point(train, pace->slowdown);
+        erg_power_hold_plan(&train->hold, left > 1 ? left : 1, pace->limit_w);
+        begin_window(train);
+    }
+    train->pace = *pace;
 }
 
-/* Between steps, where the watchdog does not look: GPUs idle for so long that steps come `slowdown`
- * times as slowly, and the mean power falls. A signal ends the pause. */
+/* Between steps, where the watchdog does not look: GPUs idle for so long that steps come as slowly
+ * as they are to, and the mean power falls. A signal ends the pause. */
 static void pause_run(struct erg_train *train, const struct erg_train_step *step)
 {
     const int64_t slice_ns = 100000000, start_ns = erg_now_ns();
     train->pause_s = 0;
-    if (!(train->pace.slowdown > 1) || train->stats.end != ERG_TRAIN_GOES_ON)
+    if (train->pace.number == 0 || train->stats.end != ERG_TRAIN_GOES_ON)
         return;
-    const double planned_ns = 1e9 * (train->pace.slowdown - 1) * step->busy_s;
+    const double planned_ns = 1e9 * erg_power_hold_pause(&train->hold, step->busy_s);
+    if (!(planned_ns > 0))
+        return;
     const int64_t end_ns = start_ns + (int64_t)planned_ns;
     for (int64_t left_ns; (left_ns = end_ns - erg_now_ns()) > 0;) {
         if (train->stop || erg_interrupted())
@@ -433,9 +488,10 @@ static void pause_run(struct erg_train *train, const struct erg_train_step *step
 static int make_step(struct erg_train *train, struct erg_train_step *step, struct erg_error *err)
 {
     struct erg_train_pace wanted;
-    if (erg_train_tells(train) &&
-        erg_plan_watch_look(&train->plans, &wanted.number, &wanted.slowdown))
+    if (erg_train_tells(train) && erg_plan_watch_look(&train->plans, &wanted))
         erg_trainer_want_pace(train->trainer, wanted);
+    if (erg_power_hold_due(&train->hold))
+        erg_trainer_note_power(train->trainer, begin_window(train));
     return erg_trainer_step(train->trainer, wish(train), step, err);
 }
 
@@ -469,7 +525,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     warn_of_jump(train, &step);
     train->made++;
     /* Trials wait while the run is slowed down: their energy would count the pauses. */
-    bool untried = disturbed || train->pace.slowdown > 1 || step.pace.slowdown > 1;
+    bool untried = disturbed || train->hold.slowdown > 1 || step.pace.slowdown > 1;
     if ((train->tuning.on && erg_train_tune_step(train, untried, err) != 0) ||
         report(train, &step, disturbed, err) != 0)
         return erg_train_explain(train, err);

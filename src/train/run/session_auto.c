@@ -339,8 +339,7 @@ int erg_train_tune_begin(struct erg_train *train, struct erg_error *err)
     return 0;
 }
 
-/* The selected point runs from now on, and gives the prediction of a step. */
-static void put_into_force(struct erg_train *train, bool follows)
+void erg_train_put_into_force(struct erg_train *train, bool follows)
 {
     erg_trainer_choose(train->trainer, follows, train->plan_text);
     erg_run_plan_expect(&train->expected, train->plan, train->options.plan, train->job);
@@ -457,7 +456,7 @@ static int end_block(struct erg_train *train, struct erg_error *err)
         select_way(train, trials->way, "to be tried");
     }
     if (event != ERG_TRIALS_GO_ON || trials->way != before)
-        put_into_force(train, !trials->trying);
+        erg_train_put_into_force(train, !trials->trying);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "launch/launch.h"
 #include "trace/cupti.h"
 #include "trace/kernel_category.h"
+#include "train/engine/power_hold.h"
 #include "train/log/data_watch.h"
 #include "train/log/job_report.h"
 #include "train/log/loss_watch.h"
@@ -76,6 +77,10 @@ struct erg_train {
     struct erg_loss_watch watch;  /* likewise */
     struct erg_plan_watch plans;  /* likewise */
     struct erg_train_pace pace;   /* that all ranks follow since the end of a step */
+    double own_point_s;           /* of the plan's point that the options select */
+    struct erg_power_hold hold;   /* by the pace */
+    struct erg_rank_mark held;    /* where its window began; time_ns 0: it has none */
+    bool unheld;                  /* pauses that do not keep the power were told of */
     double pause_s;               /* that followed the latest step */
     struct erg_data_watch data;
     uint64_t made;      /* steps of this process */
@@ -137,6 +142,10 @@ int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *e
 int erg_train_tune_begin(struct erg_train *train, struct erg_error *err);
 int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err);
 void erg_train_tune_release(struct erg_train *train);
+
+/* World call: the plan's selected point runs from now on, and gives the prediction of a step.
+ * `follows` as in erg_trainer_choose(). */
+void erg_train_put_into_force(struct erg_train *train, bool follows);
 
 /* A step has failed: this rank's message, after a checkpoint where no work is lost. -1. */
 int erg_train_explain(struct erg_train *train, struct erg_error *err);

@@ -1,0 +1,39 @@
+/*
+ * Measuring before a live job is submitted: short runs of ergon train on one GPU of each type, side
+ * by side, each in a Slurm job with a time limit. The measured time and power of one GPU correct
+ * the planner's profile of the type.
+ *
+ * A run is ended as soon as enough steps were measured, and writes no checkpoint. Its files stay in
+ * the job's folder: measured.TYPE.yaml, and measured.TYPE with its log and metrics.
+ */
+#ifndef ERG_API_JOB_MEASURING_H
+#define ERG_API_JOB_MEASURING_H
+
+#include "base/text.h"
+#include "cluster/live/live_file.h"
+
+struct erg_job_measuring {
+    const struct erg_live_file *live;
+    const char *folder;         /* of the job, with its job.yaml */
+    const char *name;           /* of the job */
+    const char *program;        /* path of ergon */
+    const char *const *options; /* of ergon train */
+    size_t option_count;
+    bool plans;     /* the planner chooses the layout for one GPU */
+    double limit_s; /* for each type, waiting for its GPU included */
+};
+
+/*
+ * Corrects the rows of a profile (layout/exchange/profile_rows.h) for the types in it: one GPU gets
+ * its measured time and power, other numbers of GPUs change in proportion. A type that could not be
+ * measured keeps its rows, and one warning names the reason. Fails only when interrupted; no Slurm
+ * job of it is left then.
+ */
+int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
+                    struct erg_error *err);
+
+/* Corrects the rows of one type alone; the power NAN: not known, it stays. False where they do not
+ * say that the job runs on one GPU. */
+bool erg_job_measured(struct erg_text *rows, const char *type, double time_s, double power_w);
+
+#endif
