@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <errno.h>
