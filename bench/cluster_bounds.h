@@ -23,7 +23,7 @@ static inline double alone_s(const struct erg_simulation *simulation,
     for (int shape = 0; shape < simulation->speeds->shapes_count; shape++) {
         const struct erg_speed *speed = erg_speed_at(simulation->speeds, job->workload, shape);
         int gpus = erg_shape_gpus(&simulation->speeds->shapes[shape]);
-        double start_s = erg_accounting_fair.cost(simulation->fleet, simulation->policy, gpus);
+        double start_s = erg_fleet_restart_cost(simulation->fleet, true, gpus);
         best_s = fmin(best_s, start_s + iterations * speed->iteration_s);
     }
     return best_s;
@@ -141,7 +141,7 @@ static inline double least_cost(const struct erg_simulation *simulation,
         const struct erg_gpu_shape *of = &simulation->speeds->shapes[shape];
         int gpus = erg_shape_gpus(of);
         double idle_w = gpus * simulation->fleet->types[of->type].idle_power_w;
-        double start_s = erg_accounting_fair.cost(simulation->fleet, simulation->policy, gpus);
+        double start_s = erg_fleet_restart_cost(simulation->fleet, true, gpus);
         for (int p = 0; erg_speed_feasible(speed) && p < speed->points_count; p++) {
             double run_s = iterations * speed->iteration_s * speed->points[p].slowdown;
             least_j = fmin(least_j, (second_w + idle_w) * start_s +
