@@ -1,23 +1,26 @@
 #!/bin/sh
-# Checks that are not tests. Usage: gates.sh [STAGE...] (default: the quick ones, which take a minute)
+# Checks that are not tests. Usage: gates.sh [STAGE...] (default: format, shell and man, which take a minute)
 #
 #   format   every C file as clang-format writes it
 #   shell    shellcheck on every script
-#   man      mandoc's lint on every manual page
+#   man      mandoc's lint on every manual page, also on those that are made from the headers
+#   docs     links, lengths and turns of the documents; the README's commands run and print what it shows
+#   abi      the symbols and structs of the library against tests/abi
 #   cppcheck every source of the library and the command
-#   clang    a build with clang, warnings are errors
+#   clang    a build with clang, benches and research included; warnings are errors
+#   cuda     a build with the CUDA device; warnings are errors
 #   tidy     clang-tidy on the sources that differ from $GATES_BASE (default: main), or on all
 #   asan     the test suite under the address and undefined-behaviour sanitizers
 #   tsan     the tests of rooms with threads under the thread sanitizer
 #   fuzz     each fuzz target for $GATES_FUZZ_S seconds (default: 20)
 #
 # A stage whose program is missing is reported as skipped, with the reason. The exit status is 0 if no
-# stage failed.
+# stage failed, 77 if all were skipped, and 1 else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 [ $# -gt 0 ] || set -- format shell man
 cores=$(nproc)
-failed="" skipped=""
+failed="" passed=""
 
 needs() {
     for program; do
@@ -45,7 +48,18 @@ stage_shell() {
 
 stage_man() {
     needs mandoc || return 77
-    mandoc -T lint -W warning man/*.1
+    sh scripts/header-man.sh . build/man3 lint
+    mandoc -T lint -W warning man/*.1 build/man3/ergon_*.3
+}
+
+stage_docs() {
+    needs cmake ninja || return 77
+    make all && ctest --preset release -R '^test_(docs|decisions|formats|man)$'
+}
+
+stage_abi() {
+    needs cmake ninja || return 77
+    make all && ctest --preset release -R '^test_abi$'
 }
 
 # What a function that a condition selects fills in looks uninitialised to cppcheck, and so does an
@@ -66,7 +80,18 @@ stage_clang() {
         cat build/clang.log
         return 1
     }
-    cmake --build build/clang
+    cmake --build build/clang --target all benches research
+}
+
+stage_cuda() {
+    PATH=$PATH:${CUDA_HOME-/usr/local/cuda}/bin needs nvcc cmake ninja || return 77
+    cmake -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DERGON_CUDA=ON >build/cuda.log 2>&1 || {
+        reason=$(sed -n 's/.*but there is no \([^ ]*\).*/\1 is not installed/p' build/cuda.log)
+        [ -z "$reason" ] || return 77
+        cat build/cuda.log
+        return 1
+    }
+    cmake --build build/cuda
 }
 
 stage_tidy() {
@@ -74,7 +99,7 @@ stage_tidy() {
     cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Debug -DERGON_CUDA=OFF \
         -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log 2>&1 || return 1
     base=${GATES_BASE-main}
-    { git diff --name-only "$base" -- src 2>/dev/null || sources src; } | grep '\.c$' >build/tidy.list
+    git diff --name-only --diff-filter=d "$base" -- src 2>/dev/null | grep '\.c$' | grep -v /cuda/ >build/tidy.list
     [ -s build/tidy.list ] || sources src | grep '\.c$' | grep -v /cuda/ >build/tidy.list
     xargs -P "$cores" -n 8 clang-tidy -p build/tidy --quiet --warnings-as-errors='*' <build/tidy.list
 }
@@ -83,35 +108,56 @@ stage_asan() {
     make PRESET=asan check
 }
 
+# Tests of what starts threads, or is called by several.
+threaded='base|call|api|io_store|.*(daemon|clock|lease|sampler|record|serve|zeusd|hook|schedule_page|peers|launch).*'
+threaded="$threaded|rank_meter|window|rapl|observe_.*|gpu_sensors|cupti|checkpoint|host_streams|optimize|sweep|study"
+threaded="$threaded|train_(layouts|kernels|log|faults)|plan_server|tune|cmd_(doctor|measure|monitor)"
+
 stage_tsan() {
-    make PRESET=tsan all &&
-        ctest --preset tsan --parallel $((2 * cores)) \
-            -R 'thread|sampler|recording|daemon|serve|schedule_page|zeusd|hook|backend|train_layouts'
+    needs cmake ninja || return 77
+    tests=$(find tests -name 'test_*.c' | sed 's|.*/||; s|\.c$||' | grep -Ex "test_($threaded)")
+    # shellcheck disable=SC2086 # the list is meant to be split
+    cmake --preset tsan >build/tsan.log 2>&1 && cmake --build --preset tsan --target $tests &&
+        ctest --preset tsan --parallel $((2 * cores)) -R "^test_($threaded)\$"
 }
 
+# One target; what it says is in build/corpus/NAME.log.
+fuzz() {
+    name=${1##*/}
+    mkdir -p "build/corpus/$name"
+    set -- "$1" "build/corpus/$name"
+    [ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
+    program=$1
+    shift
+    "$program" -max_total_time="${GATES_FUZZ_S-20}" -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="build/corpus/$name-" "$@" >"build/corpus/$name.log" 2>&1 || {
+        echo "$name failed: build/corpus/$name.log"
+        touch build/corpus/failed
+    }
+}
+
+# As many at a time as there are cores.
 stage_fuzz() {
     needs clang cmake ninja || return 77
-    cmake --preset fuzz >build/fuzz.log 2>&1 && cmake --build --preset fuzz || return 1
-    bad=0
+    cmake --preset fuzz >build/fuzz.log 2>&1 && cmake --build --preset fuzz --target fuzzers || return 1
+    mkdir -p build/corpus
+    rm -f build/corpus/failed
+    running=0
     for target in build/fuzz/tests/fuzz/fuzz_*; do
         if [ ! -x "$target" ] || [ -d "$target" ]; then continue; fi
-        name=${target##*/}
-        mkdir -p "build/corpus/$name"
-        set -- "build/corpus/$name"
-        [ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
-        "$target" -max_total_time="${GATES_FUZZ_S-20}" -timeout=10 -rss_limit_mb=2048 \
-            -artifact_prefix="build/corpus/$name-" "$@" >"build/corpus/$name.log" 2>&1 || {
-            echo "$name failed: build/corpus/$name.log"
-            bad=1
-        }
+        fuzz "$target" &
+        running=$((running + 1))
+        [ $((running % cores)) -ne 0 ] || wait
     done
-    return $bad
+    wait
+    echo "$running targets"
+    [ "$running" -gt 0 ] && [ ! -e build/corpus/failed ]
 }
 
 mkdir -p build
 for stage; do
     case $stage in
-    format | shell | man | cppcheck | clang | tidy | asan | tsan | fuzz) ;;
+    format | shell | man | docs | abi | cppcheck | clang | cuda | tidy | asan | tsan | fuzz) ;;
     *)
         echo "gates.sh: unknown stage '$stage', expected one of those that the top of this file lists" >&2
         exit 2
@@ -120,11 +166,11 @@ for stage; do
     reason=""
     "stage_$stage"
     case $? in
-    0) echo "gate $stage: passed" ;;
-    77)
-        echo "gate $stage: skipped, $reason"
-        skipped="$skipped $stage"
+    0)
+        echo "gate $stage: passed"
+        passed="$passed $stage"
         ;;
+    77) echo "gate $stage: skipped, $reason" ;;
     *)
         echo "gate $stage: FAILED"
         failed="$failed $stage"
@@ -135,3 +181,4 @@ done
     echo "gates that failed:$failed" >&2
     exit 1
 }
+[ -n "$passed" ] || exit 77

@@ -1,5 +1,5 @@
 # A public header as a manual page of section 3: its opening comment, the functions, then its
-# declarations with their comments as they stand. Variables: header ("plan"), version,
+# declarations with their comments as they stand. Variables: header ("plan"), version, date,
 # example (1: there is one of it).
 
 function escaped(line) {
@@ -8,6 +8,22 @@ function escaped(line) {
     gsub(/…/, "...", line)
     sub(/^[.']/, "\\\\\\&&", line)
     return line
+}
+
+# A section, whose first paragraph needs no macro.
+function section(title) {
+    print ".SH " title
+    parted = 1
+    waiting = 0
+}
+
+# A paragraph begins with the next line of text or code.
+function paragraph() { waiting = !parted }
+
+function begin_line() {
+    if (waiting)
+        print ".PP"
+    waiting = parted = 0
 }
 
 function close_code() {
@@ -19,15 +35,19 @@ function close_code() {
 # A line of a comment: text, or code where it is indented.
 function say(line) {
     if (line ~ /^    /) {
-        if (!in_code)
-            print ".PP\n.RS 4\n.nf"
+        if (!in_code) {
+            paragraph()
+            begin_line()
+            print ".RS 4\n.nf"
+        }
         in_code = 1
         print escaped(substr(line, 5))
     } else if (line == "") {
         close_code()
-        print ".PP"
+        paragraph()
     } else {
         close_code()
+        begin_line()
         print escaped(line)
     }
 }
@@ -36,7 +56,9 @@ function flush_code(    i, last) {
     while (code_count > 0 && code[code_count] == "")
         code_count--
     if (code_count > 0) {
-        print ".PP\n.nf"
+        paragraph()
+        begin_line()
+        print ".nf"
         for (i = 1; i <= code_count; i++)
             print escaped(code[i])
         print ".fi"
@@ -100,7 +122,7 @@ in_comment {
 
 END {
     print ".\\\" Made from include/ergon/" header ".h."
-    printf ".TH ERGON_%s 3 \"\" \"ergon %s\" \"ergon manual\"\n", toupper(header), version
+    printf ".TH ERGON_%s 3 %s \"ergon %s\" \"ergon manual\"\n", toupper(header), date, version
     first = ""
     for (i = 1; i <= opening_count && opening[i] != ""; i++)
         first = first (first == "" ? "" : " ") opening[i]
@@ -113,16 +135,16 @@ END {
     printf " \\- %s\n", escaped(brief)
     printf ".SH SYNOPSIS\n.nf\n.B #include <ergon/%s.h>\n.PP\n", header
     print "cc \\fIPROGRAM\\fR.c $(pkg\\-config \\-\\-cflags \\-\\-libs ergon)\n.fi"
-    print ".SH DESCRIPTION"
+    section("DESCRIPTION")
     for (i = 1; i <= opening_count; i++)
         say(opening[i])
     close_code()
-    print ".SH DECLARATIONS"
+    section("DECLARATIONS")
     for (i = 1; i <= body_count; i++) {
         kind = substr(body[i], 1, 1)
         if (body[i] == "comment") {
             flush_code()
-            print ".PP"
+            paragraph()
         } else if (kind == "t") {
             say(substr(body[i], 2))
         } else {

@@ -6,6 +6,8 @@ set -eu
 source=$1
 folder=$2
 version=$3
+# Pages of both sections have one date.
+date=$(awk '$1 == ".TH" { print $4; exit }' "$source/man/ergon.1")
 rm -rf "$folder"
 mkdir -p "$folder"
 for path in "$source"/include/ergon/*.h; do
@@ -16,7 +18,7 @@ for path in "$source"/include/ergon/*.h; do
     page=$folder/ergon_$header.3
     example=0
     [ ! -e "$source/examples/c/$header.c" ] || example=1
-    awk -v header="$header" -v version="$version" -v example=$example \
+    awk -v header="$header" -v version="$version" -v date="$date" -v example=$example \
         -f "$source/scripts/header-man.awk" "$path" >"$page"
     sed -n '/^\.SH NAME/{n;p;}' "$page" | sed 's/ \\- .*//; s/,//g' | tr ' ' '\n' |
         grep '^erg_' | while read -r function; do

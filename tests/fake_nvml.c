@@ -58,7 +58,8 @@ int fake_obey(struct fake_gpu *gpu, const char *call)
         const struct fake_rule *rule = &gpu->rules[i];
         if (strcmp(rule->call, call) != 0)
             continue;
-        if (rule->kind == FAKE_FAIL && at_s >= rule->from_s && at_s < rule->to_s)
+        if (rule->kind == FAKE_FAIL && at_s >= rule->from_s && at_s < rule->to_s &&
+            (!rule->file[0] || access(rule->file, F_OK) == 0))
             return rule->result;
         bool hangs = false;
         if (rule->kind == FAKE_HANG && at_s >= rule->from_s) {

@@ -14,12 +14,14 @@
  *   gpu I|* COMMAND ...         to one GPU or to all:
  *     power T=W T=W ...         watts, linear between points, two of equal T are a step
  *     cycle S                   the course of power repeats
- *     follow limit|clock X=W ...  power follows what is set instead: watts at a power limit (W) or
- * a highest locked clock (MHz), linear between, 512 changes at most counter PERIOD PHASE energy
- * counter and power reading move every PERIOD jitter S                  each step is late by up to
- * S gain G                    of the counter name TEXT...              what the GPU is called,
- * bytes as they are; may be empty uuid TEXT...              likewise (= GPU-, a letter and numbers
- * from I, the tail) glitch AT FOR MJ          from AT for FOR seconds the energy counter answers MJ
+ *     follow limit|clock X=W ...  watts by what is set: a power limit (W) or a highest locked
+ *                               clock (MHz), linear between; at most 512 changes
+ *     counter PERIOD PHASE      energy counter and power reading move every PERIOD
+ *     jitter S                  each step is late by up to S
+ *     gain G                    of the counter
+ *     name TEXT...              what the GPU is called, bytes as they are; may be empty
+ *     uuid TEXT...              likewise (= GPU-, a letter and numbers from I, the tail)
+ *     glitch AT FOR MJ          from AT for FOR seconds the energy counter answers MJ
  *     restart AT                the energy counter starts anew, as when the driver is reloaded
  *     window S                  instant power is the mean of the last S before a step (= PERIOD)
  *     temperature GPU MEMORY    degrees C
@@ -36,6 +38,7 @@
  *     module                    power is known of the whole module only
  *     type CALL TYPE              a field comes as this NVML type; beyond 6 as one of tomorrow
  *     fail CALL RESULT FROM TO  the call gives this NVML result
+ *     fail CALL RESULT FILE     likewise while this file is there; its path begins with "/"
  *     slow CALL S               every such call takes S
  *     hang CALL AT S            the first such call after AT takes S
  *     lost AT                   falls off the bus
@@ -63,6 +66,9 @@ double fake_nvml_energy_j(unsigned gpu, int64_t from_ns, int64_t to_ns);
  * which may lie ahead: what a trainer's passes need at the clock that they find. In order, and none
  * of them at the same time as another. */
 void fake_nvml_work(unsigned gpu, int64_t from_ns, int64_t to_ns, double more_w);
+
+/* From now on the GPU draws so much, whatever is set: for GPUs that follow a limit or a clock. */
+void fake_nvml_draw(unsigned gpu, double power_w);
 
 /* Calls of an entry point so far, to any GPU. */
 unsigned fake_nvml_calls(const char *call);
@@ -92,7 +98,7 @@ struct fake_work {
 
 struct fake_rule {
     enum { FAKE_FAIL, FAKE_SLOW, FAKE_HANG, FAKE_REASONS, FAKE_TYPE, FAKE_GLITCH } kind;
-    char call[48];
+    char call[48], file[96];
     int result;
     uint64_t bits;
     double from_s, to_s, duration_s;

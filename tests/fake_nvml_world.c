@@ -62,14 +62,25 @@ static double followed_power(const struct fake_gpu *gpu)
     return power_w[i - 1] + (power_w[i] - power_w[i - 1]) * (x - at[i - 1]) / (at[i] - at[i - 1]);
 }
 
-void fake_follow(struct fake_gpu *gpu, double at_s)
+static void change_power(struct fake_gpu *gpu, double at_s, double power_w)
 {
     size_t count = atomic_load(&gpu->changes);
     if (!gpu->followed || count == FAKE_CHANGES)
         return;
     gpu->change_s[count] = at_s;
-    gpu->change_w[count] = followed_power(gpu);
+    gpu->change_w[count] = power_w;
     atomic_store(&gpu->changes, count + 1);
+}
+
+void fake_follow(struct fake_gpu *gpu, double at_s)
+{
+    if (gpu->followed)
+        change_power(gpu, at_s, followed_power(gpu));
+}
+
+EXPORT void fake_nvml_draw(unsigned gpu, double power_w)
+{
+    change_power(&fake_world.gpus[gpu], fake_now_s(), power_w);
 }
 
 static double followed_energy(const struct fake_gpu *gpu, double at_s)
@@ -255,7 +266,11 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
     if (strcmp(name, "fail") == 0) {
         rule.kind = FAKE_FAIL;
         rule.result = (int)number(words, count, 2, 0);
-        rule.from_s = number(words, count, 3, -INFINITY);
+        const bool while_file = count == 4 && words[3][0] == '/';
+        if (while_file &&
+            snprintf(rule.file, sizeof rule.file, "%s", words[3]) >= (int)sizeof rule.file)
+            return false;
+        rule.from_s = while_file ? -INFINITY : number(words, count, 3, -INFINITY);
         rule.to_s = number(words, count, 4, INFINITY);
     } else if (strcmp(name, "type") == 0) {
         rule.kind = FAKE_TYPE;

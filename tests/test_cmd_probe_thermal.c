@@ -52,7 +52,9 @@ static void each_gpu_works_in_turn(void **state)
     char *text, *second;
     struct erg_error err;
     assert_ok(erg_file_read(in_folder("who"), 0, &text, NULL, &err), &err);
-    assert_true(strncmp(text, "GPU-", 4) == 0 && (second = strchr(text, '\n')) != NULL);
+    assert_true(strncmp(text, "GPU-", 4) == 0);
+    second = strchr(text, '\n');
+    assert_non_null(second);
     assert_true(strncmp(second + 1, "GPU-", 4) == 0);
     assert_true(strncmp(text, second + 1, (size_t)(second - text)) != 0);
     free(text);

@@ -196,7 +196,7 @@ static void users_have_their_folders(void **state)
                 fprintf(stderr, "%s\n", err.message);
             _exit(failed);
         }
-        int status;
+        int status = -1;
         assert_true(child > 0 && waitpid(child, &status, 0) == child);
         assert_int_equal(status, 0);
         assert_ok(erg_job_folder_request(&request, in_folder("users"), token, USER, &arena, &err),

@@ -576,8 +576,9 @@ static void test_a_plan_is_of_its_job(void **state)
         "stage_recompute: [full, norms, none, none]\nstage_offload: [0.5, 0, 0, 0]",
         "stage_recompute: [norms, full, none, none]\nstage_offload: [0.5, 0, 0, 0]",
         "stage_recompute: [full, norms, none, none]\nstage_offload: [0.5, 1, 0, 0]",
-        "stage_recompute: [full, full, full, full]\n" /* as the first one */
-        "stage_offload: [0.5, 0.5, 0.5, 0.5]",
+        /* as the first one */
+        ("stage_recompute: [full, full, full, full]\n"
+         "stage_offload: [0.5, 0.5, 0.5, 0.5]"),
     };
     static const struct {
         int plan, job;

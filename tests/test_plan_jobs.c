@@ -327,8 +327,8 @@ static void check_time(const struct draw *draw, const struct erg_layout_candidat
     struct erg_job *job = written(draw, found);
     const double ratio = measured_time(job) / pipeline_s;
     if (!(ratio > 0.5 && ratio < 2))
-        fail_msg("%s, tensor %d, context %d, pipeline %d x %d, data %d, %d x %d sequences: %.3g of "
-                 "the time",
+        fail_msg("%s, tensor %ld, context %ld, pipeline %ld x %ld, data %ld, %ld x %ld sequences: "
+                 "%.3g of the time",
                  job->model->name, job->layout.tensor, job->layout.context, job->layout.pipeline,
                  job->layout.virtual_stages, job->layout.data, job->layout.microbatches,
                  job->layout.microbatch, ratio);

@@ -126,8 +126,8 @@ static void a_file_beyond_its_limit_is_an_error(void **state)
     (void)state;
     struct erg_text line = {0};
     erg_text_printf(&line,
-                    "layout " QUICKSTART " --help >/dev/null; ulimit -f 8; '%s' optimize " QUICKSTART
-                    " -o %s 2>&1",
+                    "layout " QUICKSTART
+                    " --help >/dev/null; ulimit -f 8; '%s' optimize " QUICKSTART " -o %s 2>&1",
                     ERGON_TEST_PROGRAM, in_folder("large"));
     check_program(line.data, 1, "File too large");
     erg_text_release(&line);

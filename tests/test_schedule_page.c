@@ -252,8 +252,9 @@ static void test_odd_statuses(void **state)
     static const char *const odd[] = {
         "{}",
         "{\"nodes\":[1,{}],\"jobs\":[2,{}],\"notes\":[3,{}],\"power\":4}",
-        "{\"nodes\":[{\"name\":\"n\",\"type\":\"a \\\"b\\\" \\\\ \\n c\",\"state\":\"up\",\"gpus\":"
-        "[null,\"x\",5]}],\"jobs\":{},\"policy\":\"p\\\"\"}",
+        ("{\"nodes\":[{\"name\":\"n\",\"type\":\"a \\\"b\\\" \\\\ \\n "
+         "c\",\"state\":\"up\",\"gpus\":"
+         "[null,\"x\",5]}],\"jobs\":{},\"policy\":\"p\\\"\"}"),
     };
     struct server server;
     struct erg_schedule_page *page = open_page(&server);

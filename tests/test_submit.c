@@ -41,7 +41,7 @@ struct submitted {
 /* "ergon submit" with @ for the folder. */
 static struct submitted submit_with(const char *arguments)
 {
-    struct submitted job;
+    struct submitted job = {0};
     struct erg_text line = {0}, command = with_folder(arguments);
     erg_text_printf(&line, "submit %s", command.data);
     struct program_result result = run_program(line.data);

@@ -10,8 +10,8 @@
  *     erg_layouts_free(layouts);
  *
  * The search varies tensor, context, pipeline, data and expert degrees, virtual stages, microbatch
- * and recomputation, each with the least offloading that fits: ergon-layout(1). The job needs the key
- * `engine`. With an objective, a bound or several numbers of GPUs, the search also chooses the
+ * and recomputation, each with the least offloading that fits: ergon-layout(1). The job needs the
+ * key `engine`. With an objective, a bound or several numbers of GPUs, the search also chooses the
  * clock of every instruction; otherwise all run at the highest clock. The job's own layout sets
  * only the batch.
  */

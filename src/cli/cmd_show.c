@@ -81,7 +81,8 @@ const struct erg_command erg_cmd_show = {
     .values_bytes = sizeof(struct show_values),
     .options = options,
     .details =
-        "PLAN.json is a plan that \"ergon optimize\", \"ergon layout\" or \"ergon frontier\" wrote. "
+        "PLAN.json is a plan that \"ergon optimize\", \"ergon layout\" or "
+        "\"ergon frontier\" wrote. "
         "It is checked\ncompletely before anything is shown. The point shown is by default the one "
         "that was selected when\nthe plan was made: per stage the sequence of instructions, and "
         "for "

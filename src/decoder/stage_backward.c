@@ -21,7 +21,7 @@ static int input_gradient(struct erg_stage *stage, const struct linear *l,
                                 .linear = {rows->tokens, l->inputs, l->outputs,
                                            erg_stage_row(stage, l->d_y, l->outputs, rows),
                                            l->weight, NULL,
-                                           erg_stage_row(stage, l->d_x, l->inputs, rows)}};
+                                           erg_stage_row(stage, l->d_x, l->inputs, rows), false}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 

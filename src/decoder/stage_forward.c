@@ -41,7 +41,7 @@ static int linear(struct erg_stage *stage, size_t inputs, size_t outputs, void *
     struct erg_kernel kernel = {ERG_KERNEL_LINEAR,
                                 .linear = {rows->tokens, inputs, outputs,
                                            erg_stage_row(stage, x, inputs, rows), weight, bias,
-                                           erg_stage_row(stage, y, outputs, rows)}};
+                                           erg_stage_row(stage, y, outputs, rows), false}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 

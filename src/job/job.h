@@ -33,7 +33,7 @@ struct erg_job_kind {
     const struct erg_cluster *nodes; /* the job's cluster, or one of its more_nodes */
     struct erg_gpu *gpu;             /* with the nodes' links between its GPUs */
     struct erg_chassis *chassis;     /* with as many slots as a node has GPUs; NULL: not named */
-    struct erg_engine *engine;       /* what trains whole layers, for ergon layout; NULL: not named */
+    struct erg_engine *engine; /* what trains whole layers, for ergon layout; NULL: not named */
 };
 
 /* The parts of the layout that the file leaves open to a search. */

@@ -1,6 +1,6 @@
 /*
- * Layouts as a JSON document: what `ergon layout --json` prints and the page draws; and a layout as a
- * job file that other commands take.
+ * Layouts as a JSON document: what `ergon layout --json` prints and the page draws; and a layout as
+ * a job file that other commands take.
  */
 #ifndef ERG_LAYOUT_DOCUMENT_LAYOUTS_H
 #define ERG_LAYOUT_DOCUMENT_LAYOUTS_H

@@ -94,7 +94,7 @@ static void reduce(struct expert_walk *walk)
 
 static void forward_shared(struct expert_walk *walk)
 {
-    if (!bytes_of(walk, ERG_MEMORY_SHARED_FC1))
+    if (bytes_of(walk, ERG_MEMORY_SHARED_FC1) == 0)
         return;
     make(walk, ERG_MEMORY_SHARED_FC1);
     make(walk, ERG_MEMORY_SHARED_ACTIVATED);
@@ -171,7 +171,7 @@ static void backward_shared(struct expert_walk *walk)
 {
     const double activated = bytes_of(walk, ERG_MEMORY_SHARED_ACTIVATED);
     const double fc1 = bytes_of(walk, ERG_MEMORY_SHARED_FC1);
-    if (!fc1)
+    if (fc1 == 0)
         return;
     activate_again(walk, ERG_MEMORY_SHARED_ACTIVATED);
     take(walk, activated);

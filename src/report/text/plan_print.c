@@ -1,4 +1,4 @@
-/* The text of ergon layout for people: the question, layouts, the work of each stage, a frontier. */
+/* The text of ergon layout: the question, layouts, the work of each stage, a frontier. */
 #include "report/text/plan_print.h"
 #include "io/print.h"
 
