@@ -107,6 +107,14 @@ rm -r out-watch
 compare watch exactly
 [ "$(wc -l <watched)" -eq 2 ] || { echo "watch.c was not stopped: $(cat watched)"; exit 1; }
 
+# Each rank knows how many there are; lines of ranks come in any order.
+for whose in c ${python:+py}; do
+    run launch "$whose" 2 sh -c 'echo "$ERGON_RANK of $ERGON_WORLD_SIZE"'
+    sort "launch.$whose" -o "launch.$whose"
+done
+compare launch exactly
+grep -qx "rank 1: 1 of 2" launch.c || { echo "launch.c: $(cat launch.c)"; exit 1; }
+
 printf 'stage,instruction,frequency,time,energy\n%s\n%s\n%s\n%s\n' 0,forward,1410,0.010,4 \
     0,forward,1200,0.012,3 0,backward,1410,0.020,8 0,backward,1200,0.024,6 >profile.csv
 twin ask profile.csv 4

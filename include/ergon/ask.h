@@ -1,7 +1,8 @@
 /*
  * Ask: questions whose answers are shown as a whole, as text for people and as JSON for programs:
- * what a machine can do, the clocks of a rank, the frontier of a profile, a fitted engine, whether
- * a plan holds on a stack of layers, live jobs, traces.
+ * the layouts, the memory and the plan of a job, the abilities and the state of a machine, the
+ * clocks of a rank, the frontier of a profile, a fitted engine, whether a plan holds on a stack of
+ * layers, live jobs, traces, simulated clusters.
  *
  *     struct erg_answer *answer;
  *     const struct erg_ask_frontier question = {
@@ -13,11 +14,19 @@
  * Texts are what the commands print, and their words may change; documents have a schema_version.
  * Texts of questions need not outlive the call. Files are read and written where a member names
  * them. ERG_USAGE is of a question that goes wrong, ERG_FAILED of a wrong file, with its place.
+ * Messages may name a member as the command names its option: --gpus.
+ *
+ * Where a question has the options of another header, their `watch` is not used. NULL stands for
+ * the defaults.
  */
 #ifndef ERGON_ASK_H
 #define ERGON_ASK_H
 
 #include "ergon/error.h"
+#include "ergon/layout.h"
+#include "ergon/memory.h"
+#include "ergon/optimize.h"
+#include "ergon/simulate.h"
 #include "ergon/train.h"
 #include "ergon/watch.h"
 
@@ -38,9 +47,9 @@ const char *erg_answer_text(const struct erg_answer *answer);
 const char *erg_answer_json(const struct erg_answer *answer);
 const char *erg_answer_csv(const struct erg_answer *answer);
 
-/* Checks the result: a verification that failed gives ERG_FAILED with the difference, a run that
- * does not fit ERG_INFEASIBLE with the missing memory, a command its own status. Other answers give
- * ERG_OK. */
+/* Checks the result: a verification that failed gives ERG_FAILED with the difference, a layout or a
+ * run that does not fit ERG_INFEASIBLE with what is missing, a command its own status. Where a
+ * question fails behind a part of its answer, that is its result. Other answers give ERG_OK. */
 int erg_answer_check(const struct erg_answer *answer, struct erg_error *err);
 void erg_answer_free(struct erg_answer *answer); /* NULL is fine */
 
@@ -53,6 +62,94 @@ struct erg_ask_doctor {
 };
 int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *question,
                    struct erg_error *err);
+
+/* The state of every GPU now, as ergon monitor(1) prints it with --once. Takes one to three
+ * seconds.
+ */
+struct erg_ask_monitor {
+    size_t size;
+    const char *gpus;    /* as of erg_meter_open() */
+    int64_t interval_ms; /* one step of the history of power; 0: 500 */
+    const struct erg_watch *watch;
+};
+int erg_ask_monitor(struct erg_answer **answer, const struct erg_ask_monitor *question,
+                    struct erg_error *err);
+
+/*
+ * What the GPUs of a machine can do, and the emulated GPU that does the same; or, with `thermal`,
+ * how they warm themselves and each other, and the chassis that does the same: ergon-probe(1). On
+ * GPUs all ranks call it, but for `thermal`; *answer is NULL on all ranks but one.
+ */
+struct erg_ask_probe {
+    size_t size;
+    const char *device;    /* "cuda" or "emulated"; NULL: cuda */
+    const char *calibrate; /* a file for the GPU or the chassis, "NAME.yaml"; NULL: none */
+    const char *rows;      /* a file that keeps the measurements; NULL: next to `calibrate` */
+    const char *from;      /* measurements that are there: nothing is measured; NULL: none */
+    const char *base;      /* the GPU or the chassis to start from; NULL: of the catalogue */
+    int64_t gpus;          /* of the emulated group, or of the rows in `from`; 0: 2 */
+    const uint64_t *seed;  /* NULL: 1 */
+    int32_t thermal;       /* 1: heat. Files are recordings and chassis; the next ones need it */
+    double turn_s;         /* each GPU works for so long, and rests; 0: 120 */
+    double until_s;        /* fits to so much of the recording, from its begin; 0: to four fifths */
+    const char *const *command; /* that loads a GPU, ends with NULL; NULL: ergon probe */
+    const char *program;        /* the command ergon; NULL: as of PATH */
+    const struct erg_watch *watch;
+};
+int erg_ask_probe(struct erg_answer **answer, const struct erg_ask_probe *question,
+                  struct erg_error *err);
+
+/* How to spread a job over GPUs: ergon-layout(1). Where nothing fits, the document says what would,
+ * and the check fails with ERG_INFEASIBLE. */
+struct erg_ask_layouts {
+    size_t size;
+    const char *job; /* a file */
+    const struct erg_layouts_options *options;
+    const char *cluster; /* another one than the job's, a file; NULL: the job's */
+    const char *engine;  /* name or file; NULL: the job's */
+    int64_t sequence;    /* tokens; 0: the job's */
+    const char *why;     /* a layout to compare with the best, as text alone; NULL: none */
+    /* The best as text alone: "megatron", "torchtitan" or "job"; or "profile": the frontiers for
+     * all numbers of GPUs. NULL: an answer. */
+    const char *export_as;
+    const char *planner; /* "ergon", or "arena", the published one; NULL: ergon */
+    int32_t slots;       /* 1: which slots of a node the groups of the best take */
+    /* Gets layouts.json, layouts.html, job.yaml and plan.json. NULL: nothing is written. */
+    const char *folder;
+    const struct erg_watch *watch;
+};
+int erg_ask_layouts(struct erg_answer **answer, const struct erg_ask_layouts *question,
+                    struct erg_error *err);
+
+/* The memory of every stage of a job's layout: ergon-memory(1). The check fails with ERG_INFEASIBLE
+ * where it does not fit. */
+struct erg_ask_memory {
+    size_t size;
+    const char *job; /* a file */
+    const struct erg_memory_options *options;
+    const char *engine;    /* name or file, for times of copies; NULL: the job's */
+    int64_t sequence;      /* tokens; 0: the job's */
+    const char *recompute; /* NULL: as the layout */
+    const double *offload; /* share of the activations; NULL: as the layout */
+    const char *page;      /* a file for a page with memory over time; NULL: none is written */
+    const struct erg_watch *watch;
+};
+int erg_ask_memory(struct erg_answer **answer, const struct erg_ask_memory *question,
+                   struct erg_error *err);
+
+/* From a job to its plan: ergon-optimize(1). With the device "cuda" all ranks of the job call it;
+ * *answer is NULL on all ranks but one. */
+struct erg_ask_optimize {
+    size_t size;
+    const char *job; /* a file */
+    const struct erg_optimize_options *options;
+    int64_t microbatches, microbatch_size, sequence; /* replace the job's; 0: the job's */
+    const char *search;   /* "gp", "trees", "random" or "exhaustive"; NULL: the job's */
+    const uint64_t *seed; /* NULL: the job's */
+    const struct erg_watch *watch;
+};
+int erg_ask_optimize(struct erg_answer **answer, const struct erg_ask_optimize *question,
+                     struct erg_error *err);
 
 /* The clocks that a rank gets when another trainer follows a plan: ergon hook(1). */
 struct erg_ask_programme {
@@ -183,6 +280,30 @@ struct erg_ask_trace {
 int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *question,
                   struct erg_error *err);
 
+/* What policies do to the jobs of a trace on a cluster: ergon-simulate(1). Where a policy fails,
+ * the answer has the text of those before it. */
+struct erg_ask_simulate {
+    size_t size;
+    const struct erg_simulations_options *options;
+    const struct erg_watch *watch;
+};
+int erg_ask_simulate(struct erg_answer **answer, const struct erg_ask_simulate *question,
+                     struct erg_error *err);
+
+/* All simulations of a sweep's file, on all cores, from where it was interrupted:
+ * ergon-simulate(1). Where a few fail, the answer has the others. */
+struct erg_ask_sweep {
+    size_t size;
+    const char *file;
+    const char *folder;  /* for what was simulated, sweep.csv, sweep.json and report.html */
+    const char *part;    /* "2/8": every eighth, from the second on, without an answer; NULL: all */
+    int64_t slurm_tasks; /* 0: simulates here; else the text is a script with so many tasks */
+    const char *program; /* the command ergon in that script; NULL: as of PATH */
+    const struct erg_watch *watch;
+};
+int erg_ask_sweep(struct erg_answer **answer, const struct erg_ask_sweep *question,
+                  struct erg_error *err);
+
 /* A model and a system of Calculon, written as files of ours, and what they say: ergon import(1).
  */
 struct erg_ask_calculon {
@@ -223,6 +344,25 @@ struct erg_ask_measure {
 };
 int erg_ask_measure(struct erg_answer **answer, const struct erg_ask_measure *question,
                     struct erg_error *err);
+
+/* The GPUs that the daemon of clocks and power limits lends, their ranges, and this process's
+ * rights to them: ergon-daemon(1). */
+struct erg_ask_daemon {
+    size_t size;
+    const char *socket; /* NULL: /run/ergon/ergond.sock */
+};
+int erg_ask_daemon(struct erg_answer **answer, const struct erg_ask_daemon *question,
+                   struct erg_error *err);
+
+/* Tells that daemon, as root, which GPUs a job of Slurm's has: for its prolog and epilog.
+ * ERG_NO_DEVICE where there is no daemon, or it refuses. */
+struct erg_grant {
+    size_t size;
+    const char *socket; /* as of erg_ask_daemon */
+    int64_t job, uid;   /* Slurm's number of the job, and its user */
+    const char *gpus;   /* "all", or indices with commas; NULL: the job has none any more */
+};
+int erg_grant_gpus(const struct erg_grant *grant, struct erg_error *err);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "ergon/hook.h"
 #include "ergon/job.h"
 #include "ergon/kernels.h"
+#include "ergon/launch.h"
 #include "ergon/layout.h"
 #include "ergon/memory.h"
 #include "ergon/model.h"

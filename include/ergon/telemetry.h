@@ -166,6 +166,61 @@ int erg_record_gpus(const struct erg_record_options *options, struct erg_error *
 int erg_record_export(const char *recording, const char *format, const char *output,
                       struct erg_error *err);
 
+/*
+ * The state of every GPU as a picture for a terminal, as ergon monitor(1) draws it again and again.
+ * erg_ask_monitor() has the same state as a document. A monitor is for one thread.
+ */
+struct erg_monitor;
+
+/* How a part of the picture looks. */
+enum erg_style {
+    ERG_STYLE_PLAIN = 0,
+    ERG_STYLE_STRONG = 1, /* headings, numbers of GPUs */
+    ERG_STYLE_FAINT = 2,
+    ERG_STYLE_GOOD = 3,    /* a bar well below the cap */
+    ERG_STYLE_WARNING = 4, /* near the cap; a clock held down */
+    ERG_STYLE_BAD = 5      /* too hot, does not answer */
+};
+
+struct erg_monitor_options {
+    size_t size;
+    const char *gpus;    /* as of erg_meter_open() */
+    int64_t interval_ms; /* between two pictures, and one step of the history of power; 0: 500 */
+};
+
+/* Returns after the first samples, 0.2 s later. ERG_NO_DEVICE if there are no GPUs. */
+int erg_monitor_open(struct erg_monitor **monitor, const struct erg_monitor_options *options,
+                     struct erg_error *err);
+void erg_monitor_close(struct erg_monitor *monitor); /* NULL is fine */
+
+/* The number of GPUs, and of those that this many rows of a terminal show at once. */
+size_t erg_monitor_gpus(const struct erg_monitor *monitor);
+size_t erg_monitor_page(const struct erg_monitor *monitor, int rows);
+
+struct erg_monitor_picture {
+    size_t size;
+    int32_t rows, columns; /* of the terminal, up to 2000 */
+    int32_t ascii;         /* 1: only characters below 128 */
+    size_t first;          /* the GPU at the top, for more GPUs than fit, from 0 on */
+};
+
+/* Draws the present state. The picture fills all columns of all rows. */
+int erg_monitor_draw(struct erg_monitor *monitor, const struct erg_monitor_picture *picture,
+                     struct erg_error *err);
+
+/* A part of one row in one style. Rows and columns count from 0. */
+struct erg_monitor_run {
+    size_t size;
+    int32_t row, column;
+    int32_t style;    /* enum erg_style */
+    const char *text; /* UTF-8; lives until the next picture */
+};
+
+/* The runs of the picture, row after row. ERG_USAGE beyond the last. */
+size_t erg_monitor_runs(const struct erg_monitor *monitor);
+int erg_monitor_run(const struct erg_monitor *monitor, size_t index, struct erg_monitor_run *run,
+                    struct erg_error *err);
+
 #ifdef __GNUC__
 #pragma GCC visibility pop
 #endif

@@ -20,7 +20,9 @@ from .hook import Hook, HookChoice, HookClass, HookStats
 from .jobs import (Job, JobInfo, Layout, Layouts, Memory, MemoryInfo, Model, ModelInfo, ModelWork,
                    StageMemory)
 from .meter import Measurement, Meter, MeterGpu, Window, WindowGpu, WindowResult, ZeusMonitor
+from .monitor import Monitor, PictureRun
 from .plans import METHODS, Frontier, Pass, Plan, PlanInfo, Point, combine
+from .ranks import launch
 from .traces import KernelCategory, KernelGpu, Kernels, kernels
 from .studies import Study, StudyCounts, characterize
 from .train import Train, TrainStats
@@ -31,8 +33,9 @@ __version__ = version()
 __all__ = [
     "METHODS", "Error", "Frontier", "Hook", "HookChoice", "HookClass", "HookStats", "Job",
     "JobInfo", "KernelCategory", "KernelGpu", "Kernels", "Layout", "Layouts", "Measurement",
-    "Memory", "MemoryInfo", "Meter", "MeterGpu", "Model", "ModelInfo", "ModelWork", "Pass", "Plan",
-    "PlanInfo", "Point", "SimulationResult", "Simulations", "StageMemory", "Study", "StudyCounts",
-    "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
-    "ZeusMonitor", "ask", "characterize", "combine", "kernels", "simulate", "version",
+    "Memory", "MemoryInfo", "Meter", "MeterGpu", "Model", "ModelInfo", "ModelWork", "Monitor",
+    "Pass", "PictureRun", "Plan", "PlanInfo", "Point", "SimulationResult", "Simulations",
+    "StageMemory", "Study", "StudyCounts", "Train", "TrainStats", "Tune", "TunePoint", "TuneStats",
+    "Window", "WindowGpu", "WindowResult", "ZeusMonitor", "ask", "characterize", "combine",
+    "kernels", "launch", "simulate", "version",
 ]

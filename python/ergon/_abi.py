@@ -40,6 +40,7 @@ ERG_INFEASIBLE = 3
 ERG_INTERRUPTED = 130
 ERG_JOB_MOST_BATCH = 100000
 ERG_JOB_MOST_MICROBATCHES = 10000
+ERG_LAUNCH_MOST_RANKS = 4096
 ERG_MARK_EVENTS = 1
 ERG_MARK_HOST = 0
 ERG_MARK_MEMORY = 2
@@ -48,6 +49,12 @@ ERG_NO_DEVICE = 4
 ERG_OK = 0
 ERG_OTHER = 3
 ERG_RESUMABLE = 85
+ERG_STYLE_BAD = 5
+ERG_STYLE_FAINT = 2
+ERG_STYLE_GOOD = 3
+ERG_STYLE_PLAIN = 0
+ERG_STYLE_STRONG = 1
+ERG_STYLE_WARNING = 4
 ERG_SUPERSEDED = 86
 ERG_TRAIN_ANY = 0
 ERG_TRAIN_BFLOAT16 = 0
@@ -90,6 +97,13 @@ class erg_ask_calculon(c.Structure):
         ("gpus", c.c_int64),
         ("batch", c.c_int64),
         ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_daemon(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("socket", c.c_char_p),
     ]
 
 
@@ -145,6 +159,23 @@ class erg_ask_jobs(c.Structure):
     ]
 
 
+class erg_ask_layouts(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("options", c.c_void_p),
+        ("cluster", c.c_char_p),
+        ("engine", c.c_char_p),
+        ("sequence", c.c_int64),
+        ("why", c.c_char_p),
+        ("export_as", c.c_char_p),
+        ("planner", c.c_char_p),
+        ("slots", c.c_int32),
+        ("folder", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
 class erg_ask_measure(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -154,6 +185,62 @@ class erg_ask_measure(c.Structure):
         ("warmups", c.c_int64),
         ("carbon", c.c_char_p),
         ("price", c.c_char_p),
+    ]
+
+
+class erg_ask_memory(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("options", c.c_void_p),
+        ("engine", c.c_char_p),
+        ("sequence", c.c_int64),
+        ("recompute", c.c_char_p),
+        ("offload", c.c_void_p),
+        ("page", c.c_char_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_monitor(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("gpus", c.c_char_p),
+        ("interval_ms", c.c_int64),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_optimize(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("job", c.c_char_p),
+        ("options", c.c_void_p),
+        ("microbatches", c.c_int64),
+        ("microbatch_size", c.c_int64),
+        ("sequence", c.c_int64),
+        ("search", c.c_char_p),
+        ("seed", c.c_void_p),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_probe(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("device", c.c_char_p),
+        ("calibrate", c.c_char_p),
+        ("rows", c.c_char_p),
+        ("from", c.c_char_p),
+        ("base", c.c_char_p),
+        ("gpus", c.c_int64),
+        ("seed", c.c_void_p),
+        ("thermal", c.c_int32),
+        ("turn_s", c.c_double),
+        ("until_s", c.c_double),
+        ("command", c.c_void_p),
+        ("program", c.c_char_p),
+        ("watch", c.c_void_p),
     ]
 
 
@@ -167,6 +254,14 @@ class erg_ask_programme(c.Structure):
         ("dwell_s", c.c_double),
         ("least_change_mhz", c.c_double),
         ("clocks_only", c.c_int32),
+        ("watch", c.c_void_p),
+    ]
+
+
+class erg_ask_simulate(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("options", c.c_void_p),
         ("watch", c.c_void_p),
     ]
 
@@ -188,7 +283,18 @@ class erg_ask_submit(c.Structure):
         ("per_node", c.c_int32),
         ("program", c.c_char_p),
         ("watch", c.c_void_p),
-        ("measure_s", c.c_double),
+    ]
+
+
+class erg_ask_sweep(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("file", c.c_char_p),
+        ("folder", c.c_char_p),
+        ("part", c.c_char_p),
+        ("slurm_tasks", c.c_int64),
+        ("program", c.c_char_p),
+        ("watch", c.c_void_p),
     ]
 
 
@@ -287,6 +393,16 @@ class erg_frontier(c.Structure):
         ("points", c.c_void_p),
         ("count", c.c_size_t),
         ("capacity", c.c_size_t),
+    ]
+
+
+class erg_grant(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("socket", c.c_char_p),
+        ("job", c.c_int64),
+        ("uid", c.c_int64),
+        ("gpus", c.c_char_p),
     ]
 
 
@@ -447,6 +563,17 @@ class erg_kernels_options(c.Structure):
     ]
 
 
+class erg_launch_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("ranks", c.c_int64),
+        ("command", c.c_void_p),
+        ("timeout_s", c.c_double),
+        ("line", c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_int, c.c_char_p, c.c_size_t)),
+        ("context", c.c_void_p),
+    ]
+
+
 class erg_layouts_options(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -597,6 +724,34 @@ class erg_model_work(c.Structure):
         ("attention_flops", c.c_double),
         ("training_flops", c.c_double),
         ("recomputing_flops", c.c_double),
+    ]
+
+
+class erg_monitor_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("gpus", c.c_char_p),
+        ("interval_ms", c.c_int64),
+    ]
+
+
+class erg_monitor_picture(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("rows", c.c_int32),
+        ("columns", c.c_int32),
+        ("ascii", c.c_int32),
+        ("first", c.c_size_t),
+    ]
+
+
+class erg_monitor_run(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("row", c.c_int32),
+        ("column", c.c_int32),
+        ("style", c.c_int32),
+        ("text", c.c_char_p),
     ]
 
 
@@ -898,13 +1053,21 @@ class erg_window_result(c.Structure):
 
 SIZES = {
     erg_ask_calculon: 56,
+    erg_ask_daemon: 16,
     erg_ask_doctor: 24,
     erg_ask_fit: 88,
     erg_ask_frontier: 112,
     erg_ask_jobs: 32,
+    erg_ask_layouts: 96,
     erg_ask_measure: 56,
+    erg_ask_memory: 72,
+    erg_ask_monitor: 32,
+    erg_ask_optimize: 72,
+    erg_ask_probe: 112,
     erg_ask_programme: 72,
-    erg_ask_submit: 128,
+    erg_ask_simulate: 24,
+    erg_ask_submit: 120,
+    erg_ask_sweep: 56,
     erg_ask_tokenize: 64,
     erg_ask_trace: 56,
     erg_ask_train: 40,
@@ -913,6 +1076,7 @@ SIZES = {
     erg_characterization_options: 136,
     erg_error: 1028,
     erg_frontier: 24,
+    erg_grant: 40,
     erg_hook_below: 32,
     erg_hook_choice: 56,
     erg_hook_class: 72,
@@ -922,6 +1086,7 @@ SIZES = {
     erg_kernels_category: 40,
     erg_kernels_gpu: 392,
     erg_kernels_options: 48,
+    erg_launch_options: 48,
     erg_layouts_options: 136,
     erg_layouts_row: 168,
     erg_memory_info: 136,
@@ -930,6 +1095,9 @@ SIZES = {
     erg_meter_gpu: 328,
     erg_model_info: 168,
     erg_model_work: 48,
+    erg_monitor_options: 24,
+    erg_monitor_picture: 32,
+    erg_monitor_run: 32,
     erg_optimize_options: 64,
     erg_plan_goal: 64,
     erg_plan_info: 184,
@@ -952,13 +1120,21 @@ SIZES = {
 
 OFFSETS = {
     erg_ask_calculon: {"size": 0, "model": 8, "system": 16, "folder": 24, "gpus": 32, "batch": 40, "watch": 48},
+    erg_ask_daemon: {"size": 0, "socket": 8},
     erg_ask_doctor: {"size": 0, "gpus": 8, "watch": 16},
     erg_ask_fit: {"size": 0, "rows": 8, "runs": 16, "run_count": 24, "engine": 32, "job": 40, "cluster": 48, "keys": 56, "output": 64, "folds": 72, "watch": 80},
     erg_ask_frontier: {"size": 0, "profile": 8, "plan": 16, "microbatches": 24, "virtual_stages": 32, "interleaved": 40, "points": 48, "blocking_power_w": 56, "p2p_latency_s": 64, "unit_s": 72, "deadline_s": 80, "energy_j": 88, "seed": 96, "watch": 104},
     erg_ask_jobs: {"size": 0, "live": 8, "all": 16, "watch": 24},
+    erg_ask_layouts: {"size": 0, "job": 8, "options": 16, "cluster": 24, "engine": 32, "sequence": 40, "why": 48, "export_as": 56, "planner": 64, "slots": 72, "folder": 80, "watch": 88},
     erg_ask_measure: {"size": 0, "command": 8, "gpus": 16, "repeats": 24, "warmups": 32, "carbon": 40, "price": 48},
+    erg_ask_memory: {"size": 0, "job": 8, "options": 16, "engine": 24, "sequence": 32, "recompute": 40, "offload": 48, "page": 56, "watch": 64},
+    erg_ask_monitor: {"size": 0, "gpus": 8, "interval_ms": 16, "watch": 24},
+    erg_ask_optimize: {"size": 0, "job": 8, "options": 16, "microbatches": 24, "microbatch_size": 32, "sequence": 40, "search": 48, "seed": 56, "watch": 64},
+    erg_ask_probe: {"size": 0, "device": 8, "calibrate": 16, "rows": 24, "from": 32, "base": 40, "gpus": 48, "seed": 56, "thermal": 64, "turn_s": 72, "until_s": 80, "command": 88, "program": 96, "watch": 104},
     erg_ask_programme: {"size": 0, "plan": 8, "method": 16, "point": 24, "stage": 32, "dwell_s": 40, "least_change_mhz": 48, "clocks_only": 56, "watch": 64},
-    erg_ask_submit: {"size": 0, "live": 8, "job": 16, "like": 24, "resume": 32, "arguments": 40, "argument_count": 48, "gpus": 56, "gpus_most": 64, "type": 72, "deadline": 80, "weight": 88, "per_node": 96, "program": 104, "watch": 112, "measure_s": 120},
+    erg_ask_simulate: {"size": 0, "options": 8, "watch": 16},
+    erg_ask_submit: {"size": 0, "live": 8, "job": 16, "like": 24, "resume": 32, "arguments": 40, "argument_count": 48, "gpus": 56, "gpus_most": 64, "type": 72, "deadline": 80, "weight": 88, "per_node": 96, "program": 104, "watch": 112},
+    erg_ask_sweep: {"size": 0, "file": 8, "folder": 16, "part": 24, "slurm_tasks": 32, "program": 40, "watch": 48},
     erg_ask_tokenize: {"size": 0, "model": 8, "files": 16, "file_count": 24, "output": 32, "key": 40, "end": 48, "watch": 56},
     erg_ask_trace: {"size": 0, "cluster": 8, "profiles": 16, "recipe": 24, "log": 32, "seed": 40, "watch": 48},
     erg_ask_train: {"size": 0, "job": 8, "options": 16, "best": 24, "watch": 32},
@@ -967,6 +1143,7 @@ OFFSETS = {
     erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88, "list": 96, "device": 104, "program": 112, "others": 120, "other_count": 128},
     erg_error: {"status": 0, "message": 4},
     erg_frontier: {"points": 0, "count": 8, "capacity": 16},
+    erg_grant: {"size": 0, "socket": 8, "job": 16, "uid": 24, "gpus": 32},
     erg_hook_below: {"power_cap_s": 0, "thermal_s": 8, "power_brake_s": 16, "other_s": 24},
     erg_hook_choice: {"size": 0, "point": 4, "method": 8, "time_s": 16, "energy_j": 24, "held_energy_j": 32, "from_step": 40, "late_replica": 48, "cause": 52},
     erg_hook_class: {"size": 0, "kind": 4, "chunk": 8, "clock_mhz": 12, "count": 16, "mean_s": 24, "planned_s": 32, "power_w": 40, "energy_j": 48, "uncertainty_j": 56, "quality": 64},
@@ -976,6 +1153,7 @@ OFFSETS = {
     erg_kernels_category: {"count": 0, "summed_s": 8, "exposed_s": 16, "wait_s": 24, "energy_j": 32},
     erg_kernels_gpu: {"size": 0, "file": 8, "rank": 16, "device": 20, "window_s": 24, "compute_s": 32, "exposed_s": 40, "idle_s": 48, "energy_j": 56, "idle_energy_j": 64, "category": 72},
     erg_kernels_options: {"size": 0, "files": 8, "file_count": 16, "recording": 24, "categories": 32, "watch": 40},
+    erg_launch_options: {"size": 0, "ranks": 8, "command": 16, "timeout_s": 24, "line": 32, "context": 40},
     erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120, "fsdp": 128},
     erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144, "expert": 152, "fsdp": 160},
     erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112, "expert": 120, "fsdp": 128},
@@ -984,6 +1162,9 @@ OFFSETS = {
     erg_meter_gpu: {"size": 0, "name": 8, "uuid": 104, "trouble": 200, "index": 296, "counter_period_s": 304, "power_period_s": 312, "read_latency_s": 320},
     erg_model_info: {"size": 0, "name": 8, "architecture": 16, "layers": 24, "hidden": 32, "heads": 40, "kv_heads": 48, "head_dim": 56, "ffn": 64, "vocabulary": 72, "most_positions": 80, "window": 88, "parameters": 96, "trained_parameters": 104, "tied": 112, "gated": 116, "chosen_experts": 120, "experts": 128, "expert_ffn": 136, "shared_ffn": 144, "dense_layers": 152, "active_parameters": 160},
     erg_model_work: {"size": 0, "linear_flops": 8, "head_flops": 16, "attention_flops": 24, "training_flops": 32, "recomputing_flops": 40},
+    erg_monitor_options: {"size": 0, "gpus": 8, "interval_ms": 16},
+    erg_monitor_picture: {"size": 0, "rows": 8, "columns": 12, "ascii": 16, "first": 24},
+    erg_monitor_run: {"size": 0, "row": 8, "column": 12, "style": 16, "text": 24},
     erg_optimize_options: {"size": 0, "folder": 8, "device": 16, "methods": 24, "deadline_s": 32, "energy_j": 40, "watch": 48, "lock_clocks": 56},
     erg_plan_goal: {"size": 0, "method": 8, "point": 16, "pick": 24, "deadline_s": 32, "energy_j": 40, "power_w": 48, "straggler_s": 56},
     erg_plan_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "kinds": 32, "tensor": 40, "context": 48, "pipeline": 56, "data": 64, "virtual_stages": 72, "microbatch_size": 80, "microbatches": 88, "sequence": 96, "passes": 104, "method": 112, "rule": 120, "point": 128, "time_s": 136, "energy_j": 144, "static_energy_j": 152, "step_time_s": 160, "step_energy_j": 168, "points": 176},
@@ -1011,13 +1192,21 @@ FUNCTIONS = {
     "erg_answer_json": (c.c_char_p, [c.c_void_p]),
     "erg_answer_text": (c.c_char_p, [c.c_void_p]),
     "erg_ask_calculon": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_daemon": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_doctor": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_fit": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_frontier": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_jobs": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_layouts": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_measure": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_memory": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_monitor": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_optimize": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_probe": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_programme": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_simulate": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_submit": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_ask_sweep": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_tokenize": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_trace": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_ask_train": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
@@ -1042,6 +1231,7 @@ FUNCTIONS = {
     "erg_frontier_release": (None, [c.c_void_p]),
     "erg_frontier_sum": (None, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_frontier_union": (None, [c.c_void_p, c.c_void_p, c.c_int64]),
+    "erg_grant_gpus": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_hook_agree": (c.c_int, [c.c_void_p, erg_hook_exchange, c.c_void_p, c.c_int32, c.c_void_p]),
     "erg_hook_agreed": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_hook_begin": (c.c_int, [c.c_void_p, c.c_int32, c.c_int32, c.c_int32, c.c_void_p, c.c_void_p]),
@@ -1074,6 +1264,8 @@ FUNCTIONS = {
     "erg_kernels_import": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_kernels_json": (c.c_char_p, [c.c_void_p]),
     "erg_kernels_text": (c.c_char_p, [c.c_void_p]),
+    "erg_launch_managed": (c.c_int, [c.c_char_p, c.c_char_p, c.c_void_p]),
+    "erg_launch_ranks": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_layouts_count": (c.c_size_t, [c.c_void_p]),
     "erg_layouts_find": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_layouts_free": (None, [c.c_void_p]),
@@ -1097,6 +1289,13 @@ FUNCTIONS = {
     "erg_model_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_model_open_text": (c.c_int, [c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t, c.c_void_p]),
     "erg_model_work": (c.c_int, [c.c_void_p, c.c_double, c.c_double, c.c_void_p, c.c_void_p]),
+    "erg_monitor_close": (None, [c.c_void_p]),
+    "erg_monitor_draw": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_monitor_gpus": (c.c_size_t, [c.c_void_p]),
+    "erg_monitor_open": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_monitor_page": (c.c_size_t, [c.c_void_p, c.c_int]),
+    "erg_monitor_run": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
+    "erg_monitor_runs": (c.c_size_t, [c.c_void_p]),
     "erg_optimize_job": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_choose": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_plan_chosen_json": (c.c_char_p, [c.c_void_p]),

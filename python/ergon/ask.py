@@ -8,7 +8,7 @@ import os
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _abi
-from ._library import Handle, call, library, long_call, sized, text
+from ._library import Handle, call, library, long_call, opened, sized, text
 
 _Path = Union[str, "os.PathLike[str]"]
 _Progress = Optional[Callable[[str, int, int], None]]
@@ -46,11 +46,112 @@ class Answer(Handle):
         return self.text
 
 
+def _members(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: text(value) if isinstance(value, (str, os.PathLike)) else value
+            for key, value in values.items() if value is not None}
+
+
 def _ask(name: str, progress: _Progress, **members: Any) -> Answer:
-    question = sized(getattr(_abi, name), **{
-        key: text(value) if isinstance(value, (str, os.PathLike)) else value
-        for key, value in members.items() if value is not None})
+    question = sized(getattr(_abi, name), **_members(members))
     return Answer(long_call(name, options=question, progress=progress))
+
+
+def _strings(words: Sequence[_Path]) -> Any:
+    return (c.c_char_p * (len(words) + 1))(*(text(word) for word in words), None)
+
+
+def _address(value: Any) -> int | None:
+    return None if value is None else c.addressof(value)
+
+
+def layouts(job: _Path, *, cluster: _Path | None = None, engine: str | None = None,
+            sequence: int = 0, why: str | None = None, export_as: str | None = None,
+            planner: str | None = None, slots: bool = False, folder: _Path | None = None,
+            progress: _Progress = None, **options: Any) -> Answer:
+    """How to spread a job's file over GPUs: `ergon layout`. The options are those of Job.plan().
+    check() says whether anything fits.
+
+    >>> print(ergon.ask.layouts("job.yaml", gpus="64", why="t=8,p=4,l=2"))
+    """
+    own = sized(_abi.erg_layouts_options, **_members(options))
+    return _ask("erg_ask_layouts", progress, job=job, options=c.addressof(own), cluster=cluster,
+                engine=engine, sequence=sequence, why=why, export_as=export_as, planner=planner,
+                slots=int(slots), folder=folder)
+
+
+def memory(job: _Path, *, engine: str | None = None, sequence: int = 0,
+           recompute: str | None = None, offload: float | None = None, page: _Path | None = None,
+           progress: _Progress = None, **options: Any) -> Answer:
+    """The memory of every stage of a job's file: `ergon memory`. The options are those of
+    Job.memory(). check() says whether it fits."""
+    own = sized(_abi.erg_memory_options, **_members(options))
+    share = None if offload is None else c.c_double(offload)
+    return _ask("erg_ask_memory", progress, job=job, options=c.addressof(own), engine=engine,
+                sequence=sequence, recompute=recompute, offload=_address(share), page=page)
+
+
+def optimize(job: _Path, *, microbatches: int = 0, microbatch_size: int = 0, sequence: int = 0,
+             search: str | None = None, seed: int | None = None, progress: _Progress = None,
+             **options: Any) -> Answer | None:
+    """The plan of a job's file: `ergon optimize`. The options are those of Job.optimize(). With
+    the device "cuda" all ranks ask, and only the first has an answer."""
+    own = sized(_abi.erg_optimize_options, **_members(options))
+    drawn = None if seed is None else c.c_uint64(seed)
+    answer = _ask("erg_ask_optimize", progress, job=job, options=c.addressof(own),
+                  microbatches=microbatches, microbatch_size=microbatch_size, sequence=sequence,
+                  search=search, seed=_address(drawn))
+    return answer if answer._pointer else None
+
+
+def simulate(cluster: _Path, trace: _Path, profiles: _Path, policies: str, *,
+             progress: _Progress = None, **options: Any) -> Answer:
+    """What policies do to the jobs of a trace, as a table for each: `ergon simulate`. The options
+    are those of ergon.simulate()."""
+    own = sized(_abi.erg_simulations_options, cluster=text(cluster), trace=text(trace),
+                profiles=text(profiles), policies=text(policies), **_members(options))
+    return _ask("erg_ask_simulate", progress, options=c.addressof(own))
+
+
+def sweep(file: _Path, folder: _Path, *, part: str | None = None, slurm_tasks: int = 0,
+          program: _Path | None = None, progress: _Progress = None) -> Answer:
+    """All simulations of a sweep's file, or a script that runs them under Slurm:
+    `ergon simulate --sweep`. check() says whether some failed."""
+    return _ask("erg_ask_sweep", progress, file=file, folder=folder, part=part,
+                slurm_tasks=slurm_tasks, program=program)
+
+
+def monitor(gpus: str | None = None, *, interval_ms: int = 0) -> Answer:
+    """The state of every GPU now: `ergon monitor --once`. Takes one to three seconds."""
+    return _ask("erg_ask_monitor", None, gpus=gpus, interval_ms=interval_ms)
+
+
+def probe(*, device: str | None = None, calibrate: _Path | None = None,
+          rows: _Path | None = None, source: _Path | None = None, base: str | None = None,
+          gpus: int = 0, seed: int | None = None, thermal: bool = False, turn_s: float = 0,
+          until_s: float = 0, command: Sequence[str] | None = None,
+          program: _Path | None = None, progress: _Progress = None) -> Answer | None:
+    """What the GPUs of this machine can do, or how they warm each other: `ergon probe`. `source`
+    has measurements that were made. On GPUs all ranks ask, and only the first has an answer."""
+    drawn = None if seed is None else c.c_uint64(seed)
+    words = None if command is None else _strings(command)
+    answer = _ask("erg_ask_probe", progress, device=device, calibrate=calibrate, rows=rows,
+                  base=base, gpus=gpus, seed=_address(drawn), thermal=int(thermal),
+                  turn_s=turn_s, until_s=until_s, command=_address(words), program=program,
+                  **{"from": source})
+    return answer if answer._pointer else None
+
+
+def daemon(socket: _Path | None = None) -> Answer:
+    """What the daemon of clocks and power limits lends, and the rights of this process:
+    `ergon daemon show`."""
+    question = sized(_abi.erg_ask_daemon, socket=text(socket))
+    return Answer(opened("erg_ask_daemon", c.byref(question)))
+
+
+def grant(job: int, uid: int, gpus: str | None, socket: _Path | None = None) -> None:
+    """Tells that daemon which GPUs a job of Slurm's has; None: no more. `ergon daemon grant`."""
+    given = sized(_abi.erg_grant, socket=text(socket), job=job, uid=uid, gpus=text(gpus))
+    call("erg_grant_gpus", c.byref(given))
 
 
 def doctor(gpus: str | None = None) -> Answer:

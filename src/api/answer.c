@@ -30,7 +30,8 @@ int erg_answer_check(const struct erg_answer *answer, struct erg_error *err)
     return answer->checked;
 }
 
-/* True if the written text is complete; false: out of memory. */
+/* True if the written text is complete; false: out of memory. Of documents and rows an empty one is
+ * none. */
 static bool finish(struct erg_answer *answer)
 {
     bool whole = true;
@@ -39,6 +40,10 @@ static bool finish(struct erg_answer *answer)
         answer->files[form] = NULL;
         if (file && (ferror(file) | fclose(file)) != 0)
             whole = false;
+        if (form != ERG_ANSWER_TEXT && file && answer->counts[form] == 0) {
+            free(answer->texts[form]);
+            answer->texts[form] = NULL;
+        }
     }
     return whole;
 }
@@ -66,6 +71,18 @@ bool erg_answer_pens(struct erg_answer *answer, struct erg_error *err)
 {
     return erg_answer_pen(answer, ERG_ANSWER_TEXT, err) &&
            erg_answer_pen(answer, ERG_ANSWER_JSON, err);
+}
+
+int erg_answer_settle(struct erg_answer *answer, int result, const struct erg_error *err)
+{
+    bool any = false;
+    for (int form = 0; form < ERG_ANSWER_FORMS && result != 0; form++)
+        any |= answer->files[form] && fflush(answer->files[form]) == 0 && answer->counts[form] > 0;
+    if (!any)
+        return result;
+    answer->checked = -1;
+    answer->reason = *err;
+    return 0;
 }
 
 static int run(void *argument, struct erg_error *err)

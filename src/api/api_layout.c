@@ -35,19 +35,13 @@ static const char *copy(struct erg_arena *arena, const char *text)
     return text ? erg_arena_strdup(arena, text) : NULL;
 }
 
-static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *at,
-                     struct erg_error *err)
+int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_options *options,
+                         struct erg_error *err)
 {
-    const struct erg_layouts_options *options = &at->options;
-    struct erg_arena *arena = &layouts->arena;
-    struct erg_layout_wish *wish = &layouts->wish;
     *wish = (struct erg_layout_wish){
-        .path = erg_arena_strdup(arena, at->job->path),
-        .text = erg_arena_strdup(arena, at->job->text),
-        .length = at->job->text_length,
         .sequence = ERG_NOT_GIVEN,
-        .gpus = copy(arena, options->gpus),
-        .layout = copy(arena, options->layout),
+        .gpus = options->gpus,
+        .layout = options->layout,
         .slack = options->batch_slack,
         .per_stage = options->per_stage != 0,
         .fsdp = options->fsdp != 0,
@@ -71,6 +65,21 @@ static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *
         return -1;
     if (wish->top == ERG_NOT_GIVEN)
         wish->top = 10;
+    return 0;
+}
+
+static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *at,
+                     struct erg_error *err)
+{
+    struct erg_arena *arena = &layouts->arena;
+    struct erg_layout_wish *wish = &layouts->wish;
+    if (erg_layout_wish_take(wish, &at->options, err) != 0)
+        return -1;
+    wish->path = erg_arena_strdup(arena, at->job->path);
+    wish->text = erg_arena_strdup(arena, at->job->text);
+    wish->length = at->job->text_length;
+    wish->gpus = copy(arena, wish->gpus);
+    wish->layout = copy(arena, wish->layout);
     return 0;
 }
 

@@ -26,19 +26,13 @@ struct memory_finding {
     struct erg_memory *memory;
 };
 
-static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
-                     struct erg_error *err)
+int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_options *options,
+                         struct erg_error *err)
 {
-    const struct erg_memory_options *options = &at->options;
-    struct erg_arena *arena = &memory->arena;
-    struct erg_memory_wish *wish = &memory->wish;
     *wish = (struct erg_memory_wish){
-        .path = erg_arena_strdup(arena, at->job->path),
-        .text = erg_arena_strdup(arena, at->job->text),
-        .length = at->job->text_length,
         .sequence = ERG_NOT_GIVEN,
-        .layout = options->layout ? erg_arena_strdup(arena, options->layout) : NULL,
-        .solve = options->solve_offload ? erg_arena_strdup(arena, options->solve_offload) : NULL,
+        .layout = options->layout,
+        .solve = options->solve_offload,
         .recompute = -1,
         .copies = options->layer_copies != 0,
         .offload = NAN,
@@ -51,6 +45,26 @@ static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
                                    accountings, err) != 0
                ? -1
                : 0;
+}
+
+static const char *copy(struct erg_arena *arena, const char *text)
+{
+    return text ? erg_arena_strdup(arena, text) : NULL;
+}
+
+static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
+                     struct erg_error *err)
+{
+    struct erg_arena *arena = &memory->arena;
+    struct erg_memory_wish *wish = &memory->wish;
+    if (erg_memory_wish_take(wish, &at->options, err) != 0)
+        return -1;
+    wish->path = erg_arena_strdup(arena, at->job->path);
+    wish->text = erg_arena_strdup(arena, at->job->text);
+    wish->length = at->job->text_length;
+    wish->layout = copy(arena, wish->layout);
+    wish->solve = copy(arena, wish->solve);
+    return 0;
 }
 
 static int find(void *argument, struct erg_error *err)

@@ -17,8 +17,8 @@ struct plan_finding {
     struct erg_plan *plan;
 };
 
-static int check(struct erg_optimizing *at, const struct erg_optimize_options *options,
-                 struct erg_error *err)
+int erg_optimizing_take(struct erg_optimizing *at, const struct erg_optimize_options *options,
+                        struct erg_error *err)
 {
     int device;
     double deadline_s, energy_j;
@@ -27,7 +27,9 @@ static int check(struct erg_optimizing *at, const struct erg_optimize_options *o
         erg_door_amount(&energy_j, "energy_j", options->energy_j, err) != 0 ||
         erg_optimizing_methods(at, options->methods, err) != 0)
         return -1;
+    at->folder = options->folder;
     at->cuda = device == DEVICE_CUDA;
+    at->lock_clocks = options->lock_clocks != 0;
     if (options->deadline_s > 0 && options->energy_j > 0)
         return erg_fail(err, ERG_USAGE,
                         "deadline_s and energy_j were both given; expected one of them");
@@ -38,7 +40,7 @@ static int check(struct erg_optimizing *at, const struct erg_optimize_options *o
     return 0;
 }
 
-static void set_goal(struct erg_job *job, const struct erg_optimize_options *options)
+void erg_optimizing_set_goal(struct erg_job *job, const struct erg_optimize_options *options)
 {
     if (options->deadline_s > 0)
         job->goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = options->deadline_s};
@@ -51,13 +53,11 @@ static int find(void *argument, struct erg_error *err)
     struct plan_finding *at = argument;
     const struct erg_job *job = at->job;
     struct erg_job *own = NULL;
-    struct erg_optimizing run = {.folder = at->options.folder,
-                                 .hint = job->path,
-                                 .lock_clocks = at->options.lock_clocks != 0};
-    int status = check(&run, &at->options, err) ||
+    struct erg_optimizing run = {.hint = job->path};
+    int status = erg_optimizing_take(&run, &at->options, err) ||
                  erg_job_parse(&own, job->path, job->text, job->text_length, NULL, err);
     if (!status) {
-        set_goal(own, &at->options);
+        erg_optimizing_set_goal(own, &at->options);
         run.job = own;
         status = erg_optimizing_open(&run, err);
     }

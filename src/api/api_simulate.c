@@ -55,7 +55,8 @@ static double or_none(double given, double none)
     return given > 0 ? given : none;
 }
 
-static int check(const struct erg_simulations_options *options, struct erg_error *err)
+int erg_simulating_take(struct erg_simulating_wish *wish,
+                        const struct erg_simulations_options *options, struct erg_error *err)
 {
     const char *missing = !options->cluster    ? "cluster"
                           : !options->trace    ? "trace"
@@ -65,23 +66,13 @@ static int check(const struct erg_simulations_options *options, struct erg_error
     double ignored;
     if (missing)
         return erg_fail(err, ERG_USAGE, "a simulation needs %s", missing);
-    return erg_door_amount(&ignored, "until_s", options->until_s, err) != 0 ||
-                   erg_door_amount(&ignored, "power_cap_w", options->power_cap_w, err) != 0 ||
-                   erg_door_amount(&ignored, "work", options->work, err) != 0 ||
-                   erg_door_amount(&ignored, "failure_s", options->failure_s, err) != 0 ||
-                   erg_door_amount(&ignored, "repair_s", options->repair_s, err) != 0
-               ? -1
-               : 0;
-}
-
-static int run(void *argument, struct erg_error *err)
-{
-    struct simulations_running *running = argument;
-    const struct erg_simulations_options *options = &running->options;
-    if (check(options, err) != 0)
+    if (erg_door_amount(&ignored, "until_s", options->until_s, err) != 0 ||
+        erg_door_amount(&ignored, "power_cap_w", options->power_cap_w, err) != 0 ||
+        erg_door_amount(&ignored, "work", options->work, err) != 0 ||
+        erg_door_amount(&ignored, "failure_s", options->failure_s, err) != 0 ||
+        erg_door_amount(&ignored, "repair_s", options->repair_s, err) != 0)
         return -1;
-    struct erg_simulations *simulations = erg_xcalloc(1, sizeof *simulations);
-    const struct erg_simulating_wish wish = {
+    *wish = (struct erg_simulating_wish){
         .cluster = options->cluster,
         .trace = options->trace,
         .policies = options->policies,
@@ -96,9 +87,19 @@ static int run(void *argument, struct erg_error *err)
         .repair_s = or_none(options->repair_s, NAN),
         .seed = options->seed,
         .page = options->page != 0,
-        .each = keep,
-        .context = simulations,
     };
+    return 0;
+}
+
+static int run(void *argument, struct erg_error *err)
+{
+    struct simulations_running *running = argument;
+    struct erg_simulating_wish wish;
+    if (erg_simulating_take(&wish, &running->options, err) != 0)
+        return -1;
+    struct erg_simulations *simulations = erg_xcalloc(1, sizeof *simulations);
+    wish.each = keep;
+    wish.context = simulations;
     struct erg_simulating at;
     int status = erg_simulating_run(&at, &wish, err);
     if (status == 0) {

@@ -53,6 +53,12 @@ struct erg_layout_query {
     } points;
 };
 
+struct erg_layouts_options;
+
+/* Takes a program's options; job and texts are the program's. */
+int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_options *options,
+                         struct erg_error *err);
+
 /* The nodes of the question. */
 static inline const struct erg_cluster *erg_layout_query_cluster(const struct erg_layout_query *at)
 {

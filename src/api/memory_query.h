@@ -23,6 +23,12 @@ struct erg_memory_wish {
     bool per_stage;
 };
 
+struct erg_memory_options;
+
+/* Takes a program's options; job and texts are the program's. */
+int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_options *options,
+                         struct erg_error *err);
+
 struct erg_memory_query {
     const struct erg_memory_wish *wish;
     double solve_bytes; /* of `solve`; NAN: the memory of each GPU, or option not given */

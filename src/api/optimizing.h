@@ -23,6 +23,12 @@ struct erg_optimizing {
 /* Methods from "a,b"; NULL: all. */
 int erg_optimizing_methods(struct erg_optimizing *at, const char *list, struct erg_error *err);
 
+/* Takes a program's options, but the goal, which replaces the job's. */
+struct erg_optimize_options;
+int erg_optimizing_take(struct erg_optimizing *at, const struct erg_optimize_options *options,
+                        struct erg_error *err);
+void erg_optimizing_set_goal(struct erg_job *job, const struct erg_optimize_options *options);
+
 /* Opens the GPUs, with `cuda`: all ranks of the job do; then rank 0 runs. To be released. */
 int erg_optimizing_open(struct erg_optimizing *at, struct erg_error *err);
 int erg_optimizing_run(struct erg_optimizing *at, struct erg_error *err);

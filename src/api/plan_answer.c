@@ -14,8 +14,7 @@
 #include <stdlib.h>
 
 /* A layout of an answer as what --export names, but a profile. */
-static void print_export(FILE *out, const struct erg_planning *call,
-                         const struct erg_layout_answer *answer,
+static void print_export(const struct erg_planning *call, const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout_query *at = &call->query;
@@ -27,17 +26,17 @@ static void print_export(FILE *out, const struct erg_planning *call,
         erg_layout_export(&text, (enum erg_export_format) export, at->job->model,
                           &candidate->layout);
     if (export != ERG_PLAN_EXPORT_JOB && erg_layout_query_is_mixed(at))
-        erg_plan_print_ranks(out, answer, candidate);
-    fputs(text.data, out);
+        erg_plan_print_ranks(call->text, answer, candidate);
+    fputs(text.data, call->text);
     erg_text_release(&text);
 }
 
 /* A layout next to the best of those that fit, if there is one. */
-static int print_beside_best(FILE *out, struct erg_planning *call,
-                             const struct erg_layout_candidate *one, const char *verdict,
-                             struct erg_error *err)
+static int print_beside_best(struct erg_planning *call, const struct erg_layout_candidate *one,
+                             const char *verdict, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
+    FILE *out = call->text;
     int status = erg_layout_query_fastest(at, err);
     if (status && err->status != ERG_INFEASIBLE)
         return -1;
@@ -61,7 +60,7 @@ static int print_beside_best(FILE *out, struct erg_planning *call,
 
 /* A layout that does not fit, with as much memory as it needs: as it is, without
  * offloading. */
-static int print_unfit(FILE *out, struct erg_planning *call, const struct erg_layout *layout)
+static int print_unfit(struct erg_planning *call, const struct erg_layout *layout)
 {
     struct erg_layout_query *at = &call->query;
     struct erg_layout_search larger = *at->searches;
@@ -70,33 +69,33 @@ static int print_unfit(FILE *out, struct erg_planning *call, const struct erg_la
     larger.kinds[0].memory_bytes = INFINITY;
     if (erg_layout_evaluate(&one, &larger, layout, NULL, 0, NULL) != 0)
         return 0; /* not a matter of memory */
-    int status = print_beside_best(out, call, &one, "does not fit", &ignored);
+    int status = print_beside_best(call, &one, "does not fit", &ignored);
     erg_layout_candidate_release(&one);
     return status;
 }
 
-static int explain(FILE *out, struct erg_planning *call, struct erg_error *err)
+static int explain(struct erg_planning *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     struct erg_layout layout;
     if (erg_layout_query_one(at, "--why", call->asked->why, &layout, err) != 0) {
         if (err->status == ERG_INFEASIBLE && !erg_layout_query_is_mixed(at))
-            print_unfit(out, call, &layout);
+            print_unfit(call, &layout);
         return -1;
     }
     struct erg_layout_candidate one = at->found.items[0];
     at->found.count = 0;
     erg_layout_results_release(&at->found);
-    int status = print_beside_best(out, call, &one, NULL, err);
+    int status = print_beside_best(call, &one, NULL, err);
     erg_layout_candidate_release(&one);
     return status;
 }
 
 /* ---- all of them ---- */
 
-static void print_text(FILE *out, const struct erg_planning *call,
-                       const struct erg_layout_answer *answer)
+static void print_text(const struct erg_planning *call, const struct erg_layout_answer *answer)
 {
+    FILE *out = call->text;
     const struct erg_layout_query *at = &call->query;
     const struct erg_layout_candidate *first = erg_layout_query_best(at);
     erg_plan_print_heading(out, answer);
@@ -124,7 +123,7 @@ static void print_text(FILE *out, const struct erg_planning *call,
 }
 
 /* For ergon simulate, in place of an answer. */
-static int print_profile(FILE *out, const struct erg_planning *call, struct erg_error *err)
+static int print_profile(const struct erg_planning *call, struct erg_error *err)
 {
     const struct erg_layout_query *at = &call->query;
     const struct erg_layout_choice_request request = erg_layout_query_choice(at);
@@ -132,34 +131,84 @@ static int print_profile(FILE *out, const struct erg_planning *call, struct erg_
     int status = erg_profile_rows(&text, &request, at->energy.gpu->name,
                                   erg_layout_query_cluster(at)->gpus_per_node, err);
     if (!status)
-        fputs(text.data, out);
+        fputs(text.data, call->text);
     erg_text_release(&text);
     return status;
 }
 
-static int answer_best(FILE *out, struct erg_planning *call, bool json, struct erg_error *err)
+static int answer_best(struct erg_planning *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     const int export = call->asked->export;
     int status = erg_layout_query_find(at, err);
     const struct erg_layout_answer answer = erg_layout_query_answer(at);
     if (status) {
-        if (json && err->status == ERG_INFEASIBLE)
-            erg_print_json(out, erg_layout_refusal_document(&answer, err->message, &at->remedy));
+        if (err->status == ERG_INFEASIBLE)
+            erg_print_json(call->json,
+                           erg_layout_refusal_document(&answer, err->message, &at->remedy));
         return -1;
     }
     if (call->asked->output && erg_layout_query_write(at, call->asked->output, err) != 0)
         return -1;
-    if (export >= 0)
-        print_export(out, call, &answer, erg_layout_query_best(at));
-    else if (json)
-        erg_print_json(out, erg_layout_document(&answer));
-    else
-        print_text(out, call, &answer);
+    if (export >= 0) {
+        print_export(call, &answer, erg_layout_query_best(at));
+        return 0;
+    }
+    erg_print_json(call->json, erg_layout_document(&answer));
+    print_text(call, &answer);
     return 0;
 }
 
 /* ---- what was asked ---- */
+
+/* Options that would have no effect beside others. */
+static int check_options(const struct erg_planning_wish *values, struct erg_error *err)
+{
+    const struct erg_layout_wish *wish = &values->wish;
+    const bool one = wish->layout || values->why;
+    if (wish->layout && values->why)
+        return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
+    if (wish->layout && wish->fsdp)
+        return erg_fail(err, ERG_USAGE,
+                        "--fsdp asks a search for layouts that --layout names itself, by fsdp=N; "
+                        "expected one of them");
+    if (values->planner == ERG_PLANNER_ARENA &&
+        (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
+         wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
+         !isnan(wish->energy_j) || !isnan(wish->power_w) ||
+         (values->export >= 0 && values->export != ERG_PLAN_EXPORT_PROFILE)))
+        return erg_fail(err, ERG_USAGE,
+                        "--planner arena plans time and memory at the highest clock, and all "
+                        "layers are recomputed; it goes with --gpus, --cluster, --batch, "
+                        "--sequence, --engine, --memory-budget, --json and --export profile");
+    if (values->export == ERG_PLAN_EXPORT_PROFILE &&
+        (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
+         !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--export profile prints whole frontiers of one batch; --layout, --why, "
+                        "--output, --batch-slack, objectives and bounds do not go with it");
+    if (values->why && values->export >= 0)
+        return erg_fail(err, ERG_USAGE,
+                        "--why is text for people; --json and --export go with --layout");
+    if (values->why && (wish->objective >= 0 || !isnan(wish->deadline_s) ||
+                        !isnan(wish->energy_j) || !isnan(wish->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--why compares layouts at the highest clock; objectives and budgets go "
+                        "with --layout");
+    if (values->slots &&
+        (values->why || values->output || values->export >= 0 ||
+         values->planner == ERG_PLANNER_ARENA || wish->per_stage || !isnan(wish->deadline_s) ||
+         !isnan(wish->energy_j) || !isnan(wish->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--slots places one layout at the highest clocks that heat allows; it goes "
+                        "neither with bounds nor with --why, --output, --export, --per-stage and "
+                        "--planner");
+    if (one && values->output)
+        return erg_fail(err, ERG_USAGE,
+                        "--output writes all layouts; it goes neither with --layout, whose job "
+                        "--export job prints, nor with --why");
+    return 0;
+}
 
 static int check_kinds(const struct erg_planning_wish *asked, const struct erg_cluster *cluster,
                        struct erg_error *err)
@@ -190,27 +239,28 @@ static int open_query(struct erg_planning *call, const char *path, struct erg_er
                : 0;
 }
 
-static int answer(FILE *out, struct erg_planning *call, bool json, struct erg_error *err)
+static int answer(struct erg_planning *call, struct erg_error *err)
 {
     const struct erg_planning_wish *asked = call->asked;
     if (call->query.search_count > 1 && (asked->wish.layout || asked->why))
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                         call->query.search_count);
-    return asked->planner == ERG_PLANNER_ARENA        ? erg_plan_arena(out, call, json, err)
-           : asked->slots                             ? erg_plan_slots(out, call, json, err)
-           : asked->why                               ? explain(out, call, err)
-           : asked->export == ERG_PLAN_EXPORT_PROFILE ? print_profile(out, call, err)
-                                                      : answer_best(out, call, json, err);
+    return asked->planner == ERG_PLANNER_ARENA        ? erg_plan_arena(call, err)
+           : asked->slots                             ? erg_plan_slots(call, err)
+           : asked->why                               ? explain(call, err)
+           : asked->export == ERG_PLAN_EXPORT_PROFILE ? print_profile(call, err)
+                                                      : answer_best(call, err);
 }
 
-int erg_planning_answer(FILE *out, const struct erg_planning_wish *asked, const char *path,
-                        bool json, struct erg_error *err)
+int erg_planning_answer(FILE *text, FILE *json, const struct erg_planning_wish *asked,
+                        const char *path, struct erg_error *err)
 {
-    struct erg_planning at = {.asked = asked};
-    int status = open_query(&at, path, err);
-    if (!status)
-        status = answer(out, &at, json, err);
+    struct erg_planning at = {.text = text, .json = json, .asked = asked};
+    int status =
+        check_options(asked, err) != 0 || open_query(&at, path, err) != 0 || answer(&at, err) != 0
+            ? -1
+            : 0;
     erg_layout_query_release(&at.query);
     return status;
 }

@@ -26,19 +26,20 @@ enum erg_planner { ERG_PLANNER_OWN, ERG_PLANNER_ARENA };
 
 /* Everything of one call. */
 struct erg_planning {
+    FILE *text, *json; /* for people, and a document: exports and --why have none */
     const struct erg_planning_wish *asked;
     struct erg_layout_wish wish;
     struct erg_layout_query query;
 };
 
-/* Finds what `asked` wishes of the job at `path`, and prints it. With `json` a refusal because
- * nothing fits is printed, too. */
-int erg_planning_answer(FILE *out, const struct erg_planning_wish *asked, const char *path,
-                        bool json, struct erg_error *err);
+/* Finds what `asked` wishes of the job at `path`, and prints it both ways. A refusal because
+ * nothing fits is a document, too. */
+int erg_planning_answer(FILE *text, FILE *json, const struct erg_planning_wish *asked,
+                        const char *path, struct erg_error *err);
 
 /* Its parts: where the groups of the best layout lie on a node (plan_slots.c), and the published
  * planner's grids (plan_arena.c). */
-int erg_plan_slots(FILE *out, struct erg_planning *call, bool json, struct erg_error *err);
-int erg_plan_arena(FILE *out, const struct erg_planning *call, bool json, struct erg_error *err);
+int erg_plan_slots(struct erg_planning *call, struct erg_error *err);
+int erg_plan_arena(const struct erg_planning *call, struct erg_error *err);
 
 #endif

@@ -129,7 +129,8 @@ static void add_grid(const struct query *query, const struct erg_grid_estimates 
     erg_text_release(&text);
 }
 
-static int show_grids(FILE *out, const struct query *query, bool json, struct erg_error *err)
+static int show_grids(const struct erg_planning *call, const struct query *query,
+                      struct erg_error *err)
 {
     static const char *const heads[] = {"stages", "s",   "tokens/s",     "GiB",
                                         "fits",   "set", "best of it s", "plan"};
@@ -157,11 +158,8 @@ static int show_grids(FILE *out, const struct query *query, bool json, struct er
         json_object_set_new(document, "sequence", json_integer(query->sequence));
         json_object_set_new(document, "proxy", plan_document(query, &proxy));
         json_object_set(document, "grids", grids);
-    }
-    if (!status && json) {
-        erg_print_json(out, json_incref(document));
-    } else if (!status) {
-        fprintf(out,
+        erg_print_json(call->json, json_incref(document));
+        fprintf(call->text,
                 "%s on %ld %s, batch %ld of %ld tokens in %d microbatches, by the planner of Arena "
                 "with the limits of engine %s\n"
                 "plan: layers of every stage, of %d or fewer runs of equal work, then its data and "
@@ -169,10 +167,10 @@ static int show_grids(FILE *out, const struct query *query, bool json, struct er
                 query->at->energy.time.model->name, gpus, setting.request.allocation.gpu_type,
                 query->request.batch, query->sequence, ERG_GRID_MICROBATCHES,
                 query->at->energy.time.engine->name, ERG_GRID_MAX_STAGES);
-        erg_print_table(out, &table, "");
-    }
-    if (status || json)
+        erg_print_table(call->text, &table, "");
+    } else {
         erg_table_release(&table);
+    }
     json_decref(grids);
     json_decref(document);
     return status ? -1 : 0;
@@ -222,25 +220,22 @@ static int print_profile(FILE *out, const struct query *query, struct erg_error 
     return status;
 }
 
-static int answer(FILE *out, const struct query *query, const struct erg_planning_wish *asked,
-                  bool json, struct erg_error *err)
+static int answer(const struct erg_planning *call, const struct query *query, struct erg_error *err)
 {
-    if (asked->export == ERG_PLAN_EXPORT_PROFILE)
-        return print_profile(out, query, err);
+    if (call->asked->export == ERG_PLAN_EXPORT_PROFILE)
+        return print_profile(call->text, query, err);
     if (query->at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --planner arena needs one, except for "
                         "--export profile",
                         query->at->search_count);
-    return show_grids(out, query, json, err);
+    return show_grids(call, query, err);
 }
 
-int erg_plan_arena(FILE *out, const struct erg_planning *call, bool json, struct erg_error *err)
+int erg_plan_arena(const struct erg_planning *call, struct erg_error *err)
 {
     struct query query = {0};
-    int status =
-        query_init(&query, &call->query, err) || answer(out, &query, call->asked, json, err) ? -1
-                                                                                             : 0;
+    int status = query_init(&query, &call->query, err) || answer(call, &query, err) ? -1 : 0;
     free(query.ops.items);
     erg_text_release(&query.name);
     return status;

@@ -125,7 +125,7 @@ static void print_json(FILE *out, const struct erg_layout_slots *slots,
                                  placement_document(slots, &found->best)));
 }
 
-int erg_plan_slots(FILE *out, struct erg_planning *call, bool json, struct erg_error *err)
+int erg_plan_slots(struct erg_planning *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     const struct erg_chassis *chassis = NULL;
@@ -140,10 +140,10 @@ int erg_plan_slots(FILE *out, struct erg_planning *call, bool json, struct erg_e
         slots.request.goal = call->asked->wish.objective == 1 ? ERG_SLOTS_ENERGY : ERG_SLOTS_TIME;
         status = erg_slots_place(&slots.request, &found, err);
     }
-    if (!status && json)
-        print_json(out, &slots, &found);
-    else if (!status)
-        print_text(out, &slots, &found);
+    if (!status) {
+        print_json(call->json, &slots, &found);
+        print_text(call->text, &slots, &found);
+    }
     erg_chassis_free(loaded);
     return status ? -1 : 0;
 }

@@ -53,7 +53,8 @@ static int print_script(FILE *out, const struct erg_sweep_wish *request,
         request->slurm, points, request->slurm);
     int result = erg_dir_make(request->output, err);
     if (result == 0)
-        result = add_path(&text, "ergon", "/proc/self/exe", err);
+        result = request->program ? add_path(&text, "ergon", request->program, err)
+                                  : (erg_text_add(&text, "ergon=ergon\n"), 0);
     if (result == 0)
         result = add_path(&text, "sweep", request->file, err);
     if (result == 0)
@@ -201,18 +202,17 @@ static int write_files(const char *folder, const struct erg_sweep *sweep,
     return result;
 }
 
-static int report(FILE *out, const struct erg_sweep_wish *request, const struct erg_sweep *sweep,
-                  struct erg_documents *store, bool json, struct erg_error *err)
+static int report(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+                  const struct erg_sweep *sweep, struct erg_documents *store, struct erg_error *err)
 {
     json_t *document;
     if (erg_sweep_document(sweep, store, &document, err) != 0)
         return -1;
     warn_of_unserved(document, sweep);
     int result = write_files(request->output, sweep, store, document, err);
-    if (result == 0 && json) {
-        erg_print_json(out, json_incref(document));
-    } else if (result == 0) {
-        print_groups(out, document);
+    if (result == 0) {
+        erg_print_json(json, json_incref(document));
+        print_groups(text, document);
     }
     json_decref(document);
     return result;
@@ -232,8 +232,9 @@ static int parse_part(struct erg_sweep_part *part, const char *text, struct erg_
     return 0;
 }
 
-static int run_sweep(FILE *out, const struct erg_sweep_wish *request, const struct erg_sweep *sweep,
-                     const struct erg_sweep_part *part, bool json, struct erg_error *err)
+static int run_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+                     const struct erg_sweep *sweep, const struct erg_sweep_part *part,
+                     struct erg_error *err)
 {
     struct erg_documents *store;
     if (erg_sweep_store_open(&store, request->output, part, err) != 0)
@@ -245,14 +246,14 @@ static int run_sweep(FILE *out, const struct erg_sweep_wish *request, const stru
     else if (!request->part) {
         /* A few that failed do not take the others' page away. */
         struct erg_error reason;
-        if (report(out, request, sweep, store, json, result == 0 ? err : &reason) != 0)
+        if (report(text, json, request, sweep, store, result == 0 ? err : &reason) != 0)
             result = -1;
     }
     erg_documents_close(store);
     return result;
 }
 
-int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool json,
+int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
                        struct erg_error *err)
 {
     struct erg_sweep_part part = {0, 1};
@@ -261,15 +262,12 @@ int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool jso
         return erg_fail(err, ERG_USAGE, "--sweep needs --output DIR, where its results are kept");
     if (request->part && request->slurm != ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE, "--part and --slurm exclude each other");
-    if (json && (request->part || request->slurm != ERG_NOT_GIVEN))
-        return erg_fail(err, ERG_USAGE,
-                        "--json goes without --part and --slurm, because the "
-                        "results are not seen together");
     if ((request->part && parse_part(&part, request->part, err) != 0) ||
         erg_sweep_load(&sweep, request->file, err) != 0)
         return -1;
-    int result = request->slurm != ERG_NOT_GIVEN ? print_script(out, request, sweep, err)
-                                                 : run_sweep(out, request, sweep, &part, json, err);
+    int result = request->slurm != ERG_NOT_GIVEN
+                     ? print_script(text, request, sweep, err)
+                     : run_sweep(text, json, request, sweep, &part, err);
     erg_sweep_free(sweep);
     return result;
 }

@@ -6,17 +6,17 @@
 #include "base/given.h"
 #include "ergon/error.h"
 
-#include <stdbool.h>
-
 #include <stdio.h>
 
 struct erg_sweep_wish {
     const char *file, *output;
-    const char *part; /* "2/8", or NULL */
-    long slurm;       /* tasks of the script to print; ERG_NOT_GIVEN: print none */
+    const char *part;    /* "2/8", or NULL */
+    const char *program; /* the command ergon in that script; NULL: as of PATH */
+    long slurm;          /* tasks of the script to print; ERG_NOT_GIVEN: print none */
 };
 
-int erg_simulate_sweep(FILE *out, const struct erg_sweep_wish *request, bool json,
+/* A part of a sweep prints nothing, and a script has no document. */
+int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
                        struct erg_error *err);
 
 #endif

@@ -44,6 +44,11 @@ struct erg_simulating {
     json_t *comparison; /* for a page; NULL: none is wanted */
 };
 
+/* Takes a program's options; nothing is done after a policy. */
+struct erg_simulations_options;
+int erg_simulating_take(struct erg_simulating_wish *wish,
+                        const struct erg_simulations_options *options, struct erg_error *err);
+
 /* The caller releases it in any case; the wish must outlive it. */
 int erg_simulating_run(struct erg_simulating *at, const struct erg_simulating_wish *wish,
                        struct erg_error *err);

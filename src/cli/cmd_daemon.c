@@ -1,15 +1,10 @@
 /* ergon daemon: lends clocks and power limits of GPUs to programs that have no right to set them.
  */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-
-#include "base/memory.h"
-#include "daemon/daemon.h"
-#include "serve/zeusd.h"
-#include "telemetry/daemon_client.h"
-#include "telemetry/gpu_bits.h"
+#include "serve/daemon_serve.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct daemon_values {
@@ -39,87 +34,46 @@ static const struct erg_option options[] = {
 
 /* ---- asking a daemon ---- */
 
-static int change_grant(struct erg_daemon_client *client, const struct daemon_values *values,
-                        bool grants, uint32_t count, struct erg_error *err)
+static int change_grant(const char *what, const struct daemon_values *values, const char *socket,
+                        struct erg_error *err)
 {
-    struct erg_wire_request request = {.type = grants ? ERG_WIRE_GRANT : ERG_WIRE_REVOKE,
-                                       .job = (uint32_t)values->job,
-                                       .uid = (uint32_t)values->uid};
+    const bool grants = strcmp(what, "grant") == 0;
     if (values->job == ERG_NOT_GIVEN || (grants && (values->uid == ERG_NOT_GIVEN || !values->gpus)))
-        return erg_fail(err, ERG_USAGE, "\"ergon daemon %s\" needs %s.",
-                        grants ? "grant" : "revoke", grants ? "--job, --uid and --gpus" : "--job");
-    struct erg_error gpus;
-    if (grants && erg_gpu_bits(values->gpus, count, NULL, &request.gpus, &gpus) != 0)
-        return erg_fail(err, ERG_USAGE, "The option --gpus got \"%s\": %s.", values->gpus,
-                        gpus.message);
-    return erg_daemon_exchange(client, &request, NULL, err);
-}
-
-static void show_knob(const struct erg_wire_gpu *gpu, enum erg_knob knob)
-{
-    double unit = knob == ERG_KNOB_POWER ? 1e-3 : 1;
-    printf("  %-6s %6.0f to %6.0f %s  %s", erg_knob_name(knob), unit * gpu->least[knob],
-           unit * gpu->most[knob], knob == ERG_KNOB_POWER ? "W  " : "MHz",
-           gpu->rights >> knob & 1 ? "allowed" : "not allowed");
-    if (gpu->holders[knob] >= 0)
-        printf(", held by user %lld", (long long)gpu->holders[knob]);
-    putchar('\n');
-}
-
-static int show(struct erg_daemon_client *client, const struct erg_wire_hello *hello,
-                struct erg_error *err)
-{
-    for (uint32_t i = 0; i < hello->gpus; i++) {
-        struct erg_wire_gpu gpu;
-        if (erg_daemon_ask_gpu(client, i, &gpu, err) != 0)
-            return -1;
-        printf("GPU %u  %s  %s\n", (unsigned)i, gpu.uuid, gpu.name);
-        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
-            show_knob(&gpu, knob);
-    }
-    return 0;
+        return erg_fail(err, ERG_USAGE, "\"ergon daemon %s\" needs %s.", what,
+                        grants ? "--job, --uid and --gpus" : "--job");
+    const struct erg_grant grant = {.size = sizeof grant,
+                                    .socket = socket,
+                                    .job = values->job,
+                                    .uid = grants ? values->uid : 0,
+                                    .gpus = grants ? values->gpus : NULL};
+    return erg_grant_gpus(&grant, err);
 }
 
 static int ask(const char *what, const struct daemon_values *values, struct erg_error *err)
 {
     char path[4096];
-    struct erg_daemon_client *client;
-    struct erg_wire_hello hello;
-    bool grants = strcmp(what, "grant") == 0;
-    if (!grants && strcmp(what, "revoke") != 0 && strcmp(what, "show") != 0)
-        return erg_fail(err, ERG_USAGE,
-                        "\"ergon daemon\" got \"%s\", but does only grant, revoke or show.", what);
     snprintf(path, sizeof path, "%s%s", values->socket ? values->socket : values->folder,
              values->socket ? "" : "/ergond.sock");
-    if (erg_daemon_connect(&client, path, &hello, err) != 0)
-        return -1;
-    int result = strcmp(what, "show") == 0 ? show(client, &hello, err)
-                                           : change_grant(client, values, grants, hello.gpus, err);
-    erg_daemon_disconnect(client);
-    return result;
+    if (strcmp(what, "grant") == 0 || strcmp(what, "revoke") == 0)
+        return change_grant(what, values, path, err);
+    if (strcmp(what, "show") != 0)
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon daemon\" got \"%s\", but does only grant, revoke or show.", what);
+    const struct erg_ask_daemon question = {.size = sizeof question, .socket = path};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_daemon(&answer, &question, err), &answer, false, err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct daemon_values *values = call->values;
-    struct erg_daemon_options daemon = {.config = values->config,
-                                        .folder = values->folder,
-                                        .socket = values->socket,
-                                        .proc = "/proc"};
-    if (call->argument_count)
-        return ask(call->arguments[0], values, err);
-    if (values->restore)
-        return erg_daemon_restore(&daemon, err);
-    struct erg_zeusd *zeusd = NULL;
-    if (values->zeusd) {
-        if (erg_zeusd_new(&zeusd, values->zeusd, &daemon.guests, err) != 0)
-            return -1;
-        daemon.opened = erg_zeusd_listen;
-        daemon.context = zeusd;
-    }
-    int result = erg_daemon_run(&daemon, err);
-    erg_zeusd_free(zeusd);
-    return result;
+    const struct erg_daemon_wish wish = {.config = values->config,
+                                         .folder = values->folder,
+                                         .socket = values->socket,
+                                         .zeusd = values->zeusd,
+                                         .restore = values->restore};
+    return call->argument_count ? ask(call->arguments[0], values, err)
+                                : erg_daemon_serve(&wish, err);
 }
 
 static const char *const tasks[] = {"grant", "revoke", "show", NULL};

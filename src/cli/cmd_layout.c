@@ -1,55 +1,58 @@
 /* ergon layout JOB.yaml: the best layouts of a job, and why one is or is not among them. */
-#include "api/plan_answer.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
 
-#include <math.h>
-#include <stdio.h>
+struct layout_values {
+    const char *gpus, *cluster, *engine, *layout, *why, *output;
+    long batch, sequence, top;
+    int recompute, objective, planner, export;
+    double slack, deadline_s, energy_j, power_w, memory_bytes, host_bytes;
+    bool per_stage, fsdp, slots;
+};
 
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
+static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
-/* As enum erg_objective numbers them. */
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
-#define AT(member) offsetof(struct erg_planning_wish, member)
+#define AT(member) offsetof(struct layout_values, member)
 static const struct erg_option options[] = {
-    {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(wish.gpus),
+    {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(gpus),
      .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
              "use, of several kinds also which; any: up to the cluster's (default: all of the "
              "cluster)"},
-    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(wish.cluster),
+    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
      .help = "another cluster than the job's"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(wish.batch), 1, ERG_JOB_MOST_BATCH,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
      .help = "sequences of an iteration (default: the job's)"},
-    {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(wish.slack), 0, 0.5, .default_text = "0",
+    {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(slack), 0, 0.5, .default_text = "0",
      .help = "how far a layout's batch may be from that"},
-    {"sequence", 's', ERG_OPTION_LONG, "S", AT(wish.sequence), 1, 1e9,
-     .help = "tokens of a sequence"},
-    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(wish.engine),
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
+    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help = "engine that trains: a name of the catalogue (data/engines) or a file (default: the "
              "job's)"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
-     .choices = erg_recompute_names,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
      .help = "only layouts that compute this again (default: all are tried)"},
-    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(wish.per_stage),
+    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help = "each stage recomputes and offloads what is best for it, in place of all the same"},
-    {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(wish.fsdp),
+    {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(fsdp),
      .help = "also layouts that shard weights and gradients over data ranks, of one stage (FSDP)"},
-    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(wish.objective), .choices = objectives,
+    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
      .help = "goal, over the GPUs' clocks too (default: fastest; with --deadline "
              "least_energy)"},
-    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(wish.deadline_s), 1e-6, 1e9,
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e9,
      .help = "time of an iteration"},
-    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(wish.energy_j), 1e-6, 1e18,
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(energy_j), 1e-6, 1e18,
      .help = "energy of an iteration, all GPUs together"},
-    {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(wish.power_w), 1e-6, 1e15,
+    {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(power_w), 1e-6, 1e15,
      .help = "mean over an iteration, all GPUs together"},
-    {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(wish.memory_bytes), 1, 1e18,
+    {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(memory_bytes), 1, 1e18,
      .help = "memory of a GPU for tensors (default: 90 % of its memory)"},
-    {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(wish.host_bytes), 1, 1e18,
+    {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(host_bytes), 1, 1e18,
      .help = "memory of a node for offloaded activations (default: the cluster's)"},
-    {"top", 't', ERG_OPTION_LONG, "K", AT(wish.top), 1, 1000, .default_text = "10",
+    {"top", 't', ERG_OPTION_LONG, "K", AT(top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
-    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
+    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
      .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
              "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; e "
              "ranks that experts are spread over; fsdp ranks that share weights"},
@@ -74,64 +77,61 @@ static const struct erg_option options[] = {
     {0},
 };
 
-/* Options that would have no effect beside others. */
-static int check_options(const struct erg_planning_wish *values, bool json, struct erg_error *err)
+static const char *word(const char *const *choices, int choice)
 {
-    const struct erg_layout_wish *wish = &values->wish;
-    const bool one = wish->layout || values->why;
-    if (wish->layout && values->why)
-        return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
-    if (wish->layout && wish->fsdp)
-        return erg_fail(err, ERG_USAGE,
-                        "--fsdp asks a search for layouts that --layout names itself, by fsdp=N; "
-                        "expected one of them");
-    if (json && values->export >= 0)
+    return choice < 0 ? NULL : choices[choice];
+}
+
+/* An export, and a layout beside the best, are text alone. */
+static int check_json(const struct layout_values *values, struct erg_error *err)
+{
+    if (values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
-    if (values->planner == ERG_PLANNER_ARENA &&
-        (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
-         wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
-         !isnan(wish->energy_j) || !isnan(wish->power_w) ||
-         (values->export >= 0 && values->export != ERG_PLAN_EXPORT_PROFILE)))
-        return erg_fail(err, ERG_USAGE,
-                        "--planner arena plans time and memory at the highest clock, and all "
-                        "layers are recomputed; it goes with --gpus, --cluster, --batch, "
-                        "--sequence, --engine, --memory-budget, --json and --export profile");
-    if (values->export == ERG_PLAN_EXPORT_PROFILE &&
-        (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
-         !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
-        return erg_fail(err, ERG_USAGE,
-                        "--export profile prints whole frontiers of one batch; --layout, --why, "
-                        "--output, --batch-slack, objectives and bounds do not go with it");
-    if (values->why && (json || values->export >= 0))
+    if (values->why && !values->layout)
         return erg_fail(err, ERG_USAGE,
                         "--why is text for people; --json and --export go with --layout");
-    if (values->why && (wish->objective >= 0 || !isnan(wish->deadline_s) ||
-                        !isnan(wish->energy_j) || !isnan(wish->power_w)))
-        return erg_fail(err, ERG_USAGE,
-                        "--why compares layouts at the highest clock; objectives and budgets go "
-                        "with --layout");
-    if (values->slots &&
-        (values->why || values->output || values->export >= 0 ||
-         values->planner == ERG_PLANNER_ARENA || wish->per_stage || !isnan(wish->deadline_s) ||
-         !isnan(wish->energy_j) || !isnan(wish->power_w)))
-        return erg_fail(err, ERG_USAGE,
-                        "--slots places one layout at the highest clocks that heat allows; it goes "
-                        "neither with bounds nor with --why, --output, --export, --per-stage and "
-                        "--planner");
-    if (one && values->output)
-        return erg_fail(err, ERG_USAGE,
-                        "--output writes all layouts; it goes neither with --layout, whose job "
-                        "--export job prints, nor with --why");
     return 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    return check_options(call->values, call->common.json, err) != 0
-               ? -1
-               : erg_planning_answer(stdout, call->values, call->arguments[0], call->common.json,
-                                     err);
+    const struct layout_values *values = call->values;
+    const struct erg_layouts_options wish = {
+        .size = sizeof wish,
+        .gpus = values->gpus,
+        .batch = erg_given_number(values->batch),
+        .batch_slack = values->slack,
+        .layout = values->layout,
+        .recompute = word(recomputes, values->recompute),
+        .per_stage = values->per_stage,
+        .objective = word(objectives, values->objective),
+        .deadline_s = erg_given_amount(values->deadline_s),
+        .energy_j = erg_given_amount(values->energy_j),
+        .power_w = erg_given_amount(values->power_w),
+        .memory_bytes = erg_given_amount(values->memory_bytes),
+        .host_bytes = erg_given_amount(values->host_bytes),
+        .top = values->top,
+        .fsdp = values->fsdp,
+    };
+    const struct erg_ask_layouts question = {
+        .size = sizeof question,
+        .job = call->arguments[0],
+        .options = &wish,
+        .cluster = values->cluster,
+        .engine = values->engine,
+        .sequence = erg_given_number(values->sequence),
+        .why = values->why,
+        .export_as = word(exports, values->export),
+        .planner = word(planners, values->planner),
+        .slots = values->slots,
+        .folder = values->output,
+    };
+    struct erg_answer *answer = NULL;
+    if (call->common.json && check_json(values, err) != 0)
+        return -1;
+    return erg_answer_show(erg_ask_layouts(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_layout = {
@@ -142,7 +142,7 @@ const struct erg_command erg_cmd_layout = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct erg_planning_wish),
+    .values_bytes = sizeof(struct layout_values),
     .options = options,
     .details =
         "Tries every tensor, context, pipeline and data degree, virtual stages, microbatch,\n"

@@ -1,48 +1,46 @@
 /* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
-#include "api/memory_query.h"
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "io/print.h"
-#include "report/text/memory_print.h"
-
-#include "io/json.h"
-#include "report/report.h"
 
 struct memory_values {
-    struct erg_memory_wish wish;
-    const char *report;
+    long gpus, batch, sequence;
+    const char *layout, *engine, *solve, *report;
+    int recompute, accounting, copies;
+    double offload;
+    bool per_stage;
 };
 
 static const char *const accountings[] = {"arena", "framework", "static", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
+static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 
 #define AT(member) offsetof(struct memory_values, member)
 static const struct erg_option options[] = {
-    {"gpus", 'n', ERG_OPTION_LONG, "N", AT(wish.gpus), 1, 1e7,
+    {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
      .help = "GPUs in all (default: the cluster's)"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(wish.batch), 1, ERG_JOB_MOST_BATCH,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
      .help = "sequences of an iteration (default: the job's)"},
-    {"sequence", 's', ERG_OPTION_LONG, "S", AT(wish.sequence), 1, 1e9,
-     .help = "tokens of a sequence"},
-    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
+    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
      .help = "degrees, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a chunk; "
              "b microbatch; v virtual stages in place of l; e ranks that experts are spread over; "
              "fsdp ranks that share weights"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
-     .choices = erg_recompute_names, .help = "outputs to compute again in the backward pass"},
-    {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(wish.offload), 0, 1,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+     .help = "outputs to compute again in the backward pass"},
+    {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
      .help = "share of the activations that moves to host memory"},
-    {"solve-offload", 'S', ERG_OPTION_TEXT, "BYTES|gpu", AT(wish.solve),
+    {"solve-offload", 'S', ERG_OPTION_TEXT, "BYTES|gpu", AT(solve),
      .help = "the smallest ratio that fits into this memory of a GPU, for example 64GiB; gpu: into "
              "what the GPU of each stage has"},
-    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(wish.per_stage),
+    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help = "with --solve-offload: a ratio for each stage"},
-    {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(wish.copies), .choices = copies,
+    {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
      .default_text = "group", .help = "unit of a copy: all of a chunk, or a layer"},
-    {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(wish.accounting), .choices = accountings,
+    {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
      .help =
          "bytes of the tensors (arena), of the blocks that a caching allocator gives them, or of "
          "the buffers of ergon's own training (default: as the engine has it, else arena)"},
-    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(wish.engine),
+    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help = "also say when copies and messages run on this engine, and how long compute waits for "
              "copies: a name of the catalogue, or a file"},
     {"report", 'o', ERG_OPTION_FILE, "FILE", AT(report),
@@ -50,35 +48,32 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int show(const struct erg_invocation *call, const struct erg_memory_answer *answer,
-                struct erg_error *err)
-{
-    const struct memory_values *values = call->values;
-    json_t *document = erg_memory_document(answer);
-    int status = values->report ? erg_report_memory_write(values->report, document, err) : 0;
-    if (status == 0 && call->common.json) {
-        erg_print_json(stdout, json_incref(document));
-    } else if (status == 0) {
-        erg_memory_print(stdout, answer);
-    }
-    json_decref(document);
-    return status;
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct memory_values *values = call->values;
-    struct erg_memory_wish wish = values->wish;
-    struct erg_memory_asked asked;
-    wish.path = call->arguments[0];
-    wish.dashes = true;
-    int status = erg_memory_ask(&asked, &wish, err);
-    if (status == 0)
-        status = show(call, &asked.answer, err);
-    if (status == 0)
-        status = erg_memory_say_unfit(&asked.answer, true, err);
-    erg_memory_asked_release(&asked);
-    return status;
+    const struct erg_memory_options wish = {
+        .size = sizeof wish,
+        .layout = values->layout,
+        .gpus = erg_given_number(values->gpus),
+        .batch = erg_given_number(values->batch),
+        .solve_offload = values->solve,
+        .per_stage = values->per_stage,
+        .accounting = values->accounting < 0 ? NULL : accountings[values->accounting],
+        .layer_copies = values->copies == 1,
+    };
+    const struct erg_ask_memory question = {
+        .size = sizeof question,
+        .job = call->arguments[0],
+        .options = &wish,
+        .engine = values->engine,
+        .sequence = erg_given_number(values->sequence),
+        .recompute = values->recompute < 0 ? NULL : recomputes[values->recompute],
+        .offload = isnan(values->offload) ? NULL : &values->offload,
+        .page = values->report,
+    };
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_memory(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_memory = {

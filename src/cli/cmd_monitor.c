@@ -1,17 +1,9 @@
 /* ergon monitor: a live view of every GPU. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "io/print.h"
-
-#include "base/clock.h"
-#include "base/interrupt.h"
 #include "cli/curses.h"
-#include "io/json.h"
-#include "observe/live.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
+#include "base/interrupt.h"
 
 struct monitor_values {
     const char *gpus;
@@ -30,49 +22,6 @@ static const struct erg_option options[] = {
     {0},
 };
 
-/* Sensors move every 20 to 100 ms; reading them more often than every 50 ms would show nothing. */
-enum { READ_MS = 50, LEAST_ONCE_MS = 700, MOST_ONCE_MS = 3000, POLL_MS = 100 };
-
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
-}
-
-/* ---- once ---- */
-
-/* Whether every GPU has reported even what is read least often: its power limit. */
-static bool complete(const struct erg_live_view *view)
-{
-    for (size_t g = 0; g < view->count; g++)
-        if (!view->gpus[g].lost && !erg_live_has(&view->gpus[g], ERG_METRIC_POWER_LIMIT))
-            return false;
-    return true;
-}
-
-static int print_once(const struct erg_invocation *call, struct erg_live *live,
-                      struct erg_error *err)
-{
-    struct erg_live_view view = {0};
-    do {
-        pause_ms(POLL_MS);
-        erg_live_look(live, erg_now_ns(), &view);
-    } while (!erg_interrupted() && 1e3 * view.seconds < MOST_ONCE_MS &&
-             (1e3 * view.seconds < LEAST_ONCE_MS || !complete(&view)));
-    int result = erg_interrupt_check(err);
-    if (result == 0 && call->common.json) {
-        erg_print_json(stdout, erg_live_json(&view));
-    } else if (result == 0) {
-        struct erg_text text = {0};
-        erg_live_table(&text, &view);
-        fputs(text.data, stdout);
-        erg_text_release(&text);
-    }
-    erg_live_view_release(&view);
-    return result;
-}
-
-/* ---- live ---- */
-
 /* The GPU at the top after a key, so that the last page is full. */
 static size_t scroll(size_t first, enum erg_key key, size_t page, size_t count)
 {
@@ -85,54 +34,58 @@ static size_t scroll(size_t first, enum erg_key key, size_t page, size_t count)
     return first < last ? first : last;
 }
 
-static int show(struct erg_live *live, int interval_ms, struct erg_error *err)
+static int draw(struct erg_monitor *monitor, struct erg_monitor_picture *picture, enum erg_key key,
+                struct erg_error *err)
 {
-    char host[256] = "";
-    struct erg_screen screen = {0};
-    struct erg_screen_options picture = {.host = host};
-    struct erg_live_view view = {0};
-    gethostname(host, sizeof host - 1);
-    erg_utf8_repair(host, sizeof host);
-    pause_ms(4 * READ_MS); /* the first samples */
-    if (erg_curses_open(&picture.ascii, err) != 0)
+    erg_curses_size(&picture->rows, &picture->columns);
+    picture->first = scroll(picture->first, key, erg_monitor_page(monitor, picture->rows),
+                            erg_monitor_gpus(monitor));
+    if (erg_monitor_draw(monitor, picture, err) != 0)
         return -1;
+    erg_curses_show(monitor);
+    return 0;
+}
+
+static int show(struct erg_monitor *monitor, int interval_ms, struct erg_error *err)
+{
+    struct erg_monitor_picture picture = {.size = sizeof picture};
+    bool ascii;
+    if (erg_curses_open(&ascii, err) != 0)
+        return -1;
+    picture.ascii = ascii;
     enum erg_key key = ERG_KEY_NONE;
-    while (key != ERG_KEY_QUIT && !erg_interrupted()) {
-        int rows, columns;
-        erg_curses_size(&rows, &columns);
-        erg_live_look(live, erg_now_ns(), &view);
-        picture.first = scroll(picture.first, key, erg_screen_page(rows, view.count), view.count);
-        erg_screen_draw(&screen, rows, columns, &view, &picture);
-        erg_curses_show(&screen);
+    int status = 0;
+    while (status == 0 && key != ERG_KEY_QUIT && !erg_interrupted()) {
+        status = draw(monitor, &picture, key, err);
         key = erg_curses_key(interval_ms);
     }
     erg_curses_close();
-    erg_screen_release(&screen);
-    erg_live_view_release(&view);
-    return 0;
+    return status;
+}
+
+static int print_once(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct monitor_values *values = call->values;
+    const struct erg_ask_monitor question = {
+        .size = sizeof question, .gpus = values->gpus, .interval_ms = values->interval_ms};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_monitor(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct monitor_values *values = call->values;
-    bool once = values->once || call->common.json;
-    struct erg_sampler_options pace =
-        erg_live_pace(values->interval_ms < READ_MS ? values->interval_ms : READ_MS);
-    struct erg_gpus *gpus;
-    struct erg_sampler *sampler;
-    if (erg_gpus_open(&gpus, values->gpus, err) != 0)
+    const struct erg_monitor_options wish = {
+        .size = sizeof wish, .gpus = values->gpus, .interval_ms = values->interval_ms};
+    struct erg_monitor *monitor;
+    if (values->once || call->common.json)
+        return print_once(call, err);
+    if (erg_monitor_open(&monitor, &wish, err) != 0)
         return -1;
-    struct erg_live *live =
-        erg_live_new(gpus, &pace, (int64_t)values->interval_ms * 1000000, erg_now_ns());
-    struct erg_sampler_sink sink = {.put = erg_live_put, .context = live};
-    int result = erg_sampler_start(&sampler, gpus, &pace, &sink, err);
-    if (result == 0) {
-        result = once ? print_once(call, live, err) : show(live, (int)values->interval_ms, err);
-        erg_sampler_stop(sampler);
-    }
-    erg_live_free(live);
-    erg_gpus_close(gpus);
-    return result;
+    const int status = show(monitor, (int)values->interval_ms, err);
+    erg_monitor_close(monitor);
+    return status;
 }
 
 const struct erg_command erg_cmd_monitor = {

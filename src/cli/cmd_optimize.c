@@ -1,19 +1,7 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
-#include "api/optimizing.h"
+#define ERGON_EXPERIMENTAL /* --lock-clocks */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "io/print.h"
-
-#include "base/interrupt.h"
-#include "io/json.h"
-#include "job/job.h"
-#include "launch/launch.h"
-#include "optimize/optimize.h"
-#include "report/report.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct optimize_values {
     const char *folder, *methods;
@@ -56,75 +44,46 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int load_job(const struct erg_invocation *call, struct erg_job **job, struct erg_error *err)
+static int check_values(const struct optimize_values *values, struct erg_error *err)
 {
-    const struct optimize_values *values = call->values;
-    struct erg_job_overrides overrides = {0};
-    uint64_t seed = (uint64_t)call->common.seed;
-    if (values->microbatches != ERG_NOT_GIVEN)
-        overrides.microbatches = values->microbatches;
-    if (values->microbatch_size != ERG_NOT_GIVEN)
-        overrides.microbatch_size = values->microbatch_size;
-    if (values->sequence != ERG_NOT_GIVEN)
-        overrides.sequence = values->sequence;
-    if (values->search >= 0)
-        overrides.search = searches[values->search];
-    if (call->common.seed != ERG_NOT_GIVEN)
-        overrides.seed = &seed;
     if (!isnan(values->deadline_s) && !isnan(values->budget_j))
         return erg_fail(err, ERG_USAGE,
                         "--deadline and --energy-budget were both given; expected one of them");
-    if (erg_job_load(job, call->arguments[0], &overrides, err))
-        return -1;
-    if (!isnan(values->deadline_s))
-        (*job)->goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
-    if (!isnan(values->budget_j))
-        (*job)->goal = (struct erg_goal){ERG_FASTEST, .energy_j = values->budget_j};
+    if (values->lock_clocks && values->device != DEVICE_CUDA)
+        return erg_fail(err, ERG_USAGE,
+                        "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
+                        "cuda beside it");
     return 0;
-}
-
-static int print_result(const struct erg_invocation *call, const char *folder, json_t *plan,
-                        struct erg_error *err)
-{
-    if (call->common.json) {
-        erg_print_json(stdout, json_incref(plan));
-        return 0;
-    }
-    struct erg_text table = {0};
-    int status = erg_report_table(&table, plan, err);
-    if (!status)
-        printf("%s\nplan %s/plan.json, report %s/report.html, trace %s/trace.json\n", table.data,
-               folder, folder, folder);
-    erg_text_release(&table);
-    return status;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct optimize_values *values = call->values;
-    struct erg_optimizing at = {.folder = values->folder,
-                                .hint = call->arguments[0],
-                                .cuda = values->device == DEVICE_CUDA,
-                                .lock_clocks = values->lock_clocks};
-    struct erg_job *job = NULL;
-    int status = erg_optimizing_methods(&at, values->methods, err) || load_job(call, &job, err);
-    at.job = job;
-    if (!status && values->lock_clocks && !at.cuda)
-        status = erg_fail(err, ERG_USAGE,
-                          "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
-                          "cuda beside it");
-    status = status || erg_optimizing_open(&at, err);
-    bool leads = !status && erg_launch_leads(at.real != NULL);
-    if (leads)
-        status = erg_optimizing_run(&at, err);
-    erg_terminal_finish();
-    if (!status && leads)
-        status = print_result(call, values->folder, at.document, err);
-    erg_optimizing_release(&at);
-    erg_job_free(job);
-    if (status)
-        erg_interrupt_explain(err);
-    return status ? -1 : 0;
+    const uint64_t seed = (uint64_t)call->common.seed;
+    const struct erg_optimize_options wish = {
+        .size = sizeof wish,
+        .folder = values->folder,
+        .device = devices[values->device],
+        .methods = values->methods,
+        .deadline_s = erg_given_amount(values->deadline_s),
+        .energy_j = erg_given_amount(values->budget_j),
+        .lock_clocks = values->lock_clocks,
+    };
+    const struct erg_ask_optimize question = {
+        .size = sizeof question,
+        .job = call->arguments[0],
+        .options = &wish,
+        .microbatches = erg_given_number(values->microbatches),
+        .microbatch_size = erg_given_number(values->microbatch_size),
+        .sequence = erg_given_number(values->sequence),
+        .search = values->search < 0 ? NULL : searches[values->search],
+        .seed = call->common.seed == ERG_NOT_GIVEN ? NULL : &seed,
+    };
+    struct erg_answer *answer = NULL;
+    return check_values(values, err) != 0
+               ? -1
+               : erg_answer_show(erg_ask_optimize(&answer, &question, err), &answer,
+                                 call->common.json, err);
 }
 
 const struct erg_command erg_cmd_optimize = {

@@ -1,12 +1,6 @@
 /* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
+#include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "launch/launch.h"
-#include "probe/probe_run.h"
-#include "probe/probe_thermal.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 struct probe_values {
     const char *calibrate, *rows, *from, *base;
@@ -17,7 +11,6 @@ struct probe_values {
 };
 
 static const char *const devices[] = {"cuda", "emulated", NULL};
-enum { DEVICE_CUDA };
 
 #define AT(member) offsetof(struct probe_values, member)
 static const struct erg_option options[] = {
@@ -47,95 +40,27 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int check_values(const struct probe_values *values, struct erg_error *err)
-{
-    if (values->from && values->rows)
-        return erg_fail(err, ERG_USAGE,
-                        "--from and --rows were both given; expected one of them: rows that are "
-                        "taken are not written again");
-    size_t length = values->calibrate ? strlen(values->calibrate) : 0;
-    if (values->calibrate && (length < 6 || strcmp(values->calibrate + length - 5, ".yaml") != 0))
-        return erg_fail(err, ERG_USAGE,
-                        "--calibrate: expected a file name that ends in .yaml, by which a job can "
-                        "name it, got '%s'",
-                        values->calibrate);
-    if (values->gpus != ERG_NOT_GIVEN && values->device == DEVICE_CUDA && !values->from)
-        return erg_fail(err, ERG_USAGE,
-                        "--gpus is for emulated groups; expected as many processes as GPUs: ergon "
-                        "run -n %ld -- ergon probe",
-                        values->gpus);
-    return 0;
-}
-
-static int run_thermal(const struct erg_invocation *call, struct erg_error *err)
-{
-    const struct probe_values *values = call->values;
-    const struct erg_probe_thermal request = {
-        .from = values->from,
-        .keep = values->rows,
-        .calibrate = values->calibrate,
-        .base = values->base,
-        .emulated = values->device != DEVICE_CUDA,
-        .turn_s = values->turn_s,
-        .until_s = values->until_s,
-        .seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed,
-        .command = call->arguments,
-        .json = call->common.json,
-    };
-    if (request.from && request.base && request.calibrate)
-        return erg_fail(
-            err, ERG_USAGE,
-            "--calibrate and --base were both given with --thermal --from; expected "
-            "one of them: a chassis that explains the recording, or one that is fitted");
-    if (request.from && (call->argument_count || !isnan(request.turn_s) || request.emulated))
-        return erg_fail(err, ERG_USAGE,
-                        "--from was given with what makes a recording; expected a command, --turn "
-                        "and --device only without it");
-    if (request.emulated && call->argument_count)
-        return erg_fail(err, ERG_USAGE,
-                        "a command was given with --device emulated; expected one only for the "
-                        "GPUs of this machine");
-    return erg_probe_thermal(stdout, &request, err);
-}
-
-static int probe(const struct erg_probe_wish *wish, bool json, struct erg_error *err)
-{
-    struct erg_probe_run *run;
-    int status = erg_probe_run(&run, wish, err);
-    erg_terminal_finish();
-    if (!status && wish->leads)
-        status = erg_probe_conclude(stdout, run, json, err);
-    erg_probe_run_free(run);
-    return status;
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct probe_values *values = call->values;
-    if (values->thermal)
-        return check_values(values, err) || run_thermal(call, err) ? -1 : 0;
-    if (call->argument_count || !isnan(values->turn_s) || !isnan(values->until_s))
-        return erg_fail(err, ERG_USAGE,
-                        "a command, --turn or --until was given; expected them only with "
-                        "--thermal");
-    const bool real = values->device == DEVICE_CUDA && !values->from;
-    struct erg_launch_environment env = {0};
-    if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
-        return -1;
-    const struct erg_probe_wish wish = {
+    const uint64_t seed = (uint64_t)call->common.seed;
+    const struct erg_ask_probe question = {
+        .size = sizeof question,
+        .device = devices[values->device],
         .calibrate = values->calibrate,
         .rows = values->rows,
         .from = values->from,
         .base = values->base,
-        .real = real,
-        .leads = erg_launch_leads(real),
-        .gpus = real                            ? env.world
-                : values->gpus == ERG_NOT_GIVEN ? 2
-                                                : (int)values->gpus,
-        .seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed,
+        .gpus = erg_given_number(values->gpus),
+        .seed = call->common.seed == ERG_NOT_GIVEN ? NULL : &seed,
+        .thermal = values->thermal,
+        .turn_s = erg_given_amount(values->turn_s),
+        .until_s = erg_given_amount(values->until_s),
+        .command = call->argument_count ? call->arguments : NULL,
+        .program = "/proc/self/exe",
     };
-    return real || wish.leads ? probe(&wish, call->common.json, err)
-                              : 0; /* no part in what one rank does */
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_probe(&answer, &question, err), &answer, call->common.json, err);
 }
 
 const struct erg_command erg_cmd_probe = {

@@ -1,7 +1,7 @@
 /* ergon run -n N -- CMD...: one process per GPU of this machine. */
 #include "cli/cli.h"
 
-#include "launch/launch.h"
+#include "ergon/launch.h"
 
 #include <stdio.h>
 
@@ -22,7 +22,7 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static void print_line(void *context, int rank, bool is_error, const char *text, size_t count)
+static void print_line(void *context, int rank, int is_error, const char *text, size_t count)
 {
     FILE *out = is_error ? stderr : stdout;
     const struct run_values *values = context;
@@ -36,12 +36,13 @@ static void print_line(void *context, int rank, bool is_error, const char *text,
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct run_values values = *(const struct run_values *)call->values;
-    struct erg_launch_job job = {.ranks = (int)values.ranks,
-                                 .command = call->arguments,
-                                 .timeout_s = values.timeout_s > 0 ? values.timeout_s : 0,
-                                 .line = print_line,
-                                 .context = &values};
-    return erg_launch_run(&job, err);
+    const struct erg_launch_options wish = {.size = sizeof wish,
+                                            .ranks = values.ranks,
+                                            .command = call->arguments,
+                                            .timeout_s = erg_given_amount(values.timeout_s),
+                                            .line = print_line,
+                                            .context = &values};
+    return erg_launch_ranks(&wish, err);
 }
 
 const struct erg_command erg_cmd_run = {

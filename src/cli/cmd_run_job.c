@@ -1,7 +1,7 @@
 /* ergon run-job FOLDER: what the batch script of a managed job runs. */
 #include "cli/cli.h"
 
-#include "api/job_running.h"
+#include "ergon/launch.h"
 
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     erg_terminal_start(1); /* what it says is the job's log */
     char *program = realpath("/proc/self/exe", NULL);
-    int result = erg_job_run(call->arguments[0], program ? program : "ergon", err);
+    int result = erg_launch_managed(call->arguments[0], program, err);
     free(program);
     return result;
 }

@@ -1,14 +1,7 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
-#include "api/simulate_sweep.h"
-#include "api/simulating.h"
-#include "api/simulating_print.h"
 #include "cli/answer_show.h"
 #include "cli/cli.h"
-#include "io/print.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What --rounds counts. */
@@ -89,6 +82,25 @@ static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
+static int sweep(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct simulate_values *values = call->values;
+    const struct erg_ask_sweep question = {.size = sizeof question,
+                                           .file = values->sweep,
+                                           .folder = values->output,
+                                           .part = values->part,
+                                           .slurm_tasks = erg_given_number(values->slurm),
+                                           .program = "/proc/self/exe"};
+    struct erg_answer *answer = NULL;
+    if (check_sweep(call, err) != 0)
+        return -1;
+    if (call->common.json && (values->part || values->slurm != ERG_NOT_GIVEN))
+        return erg_fail(err, ERG_USAGE,
+                        "--json goes without --part and --slurm, because the results are not seen "
+                        "together");
+    return erg_answer_show(erg_ask_sweep(&answer, &question, err), &answer, call->common.json, err);
+}
+
 /* A trace drawn as a file says, on standard output. */
 static int generate(const struct erg_invocation *call, struct erg_error *err)
 {
@@ -129,62 +141,42 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
-static void print_each(void *context, const struct erg_simulating *at,
-                       const struct erg_simulated *result)
-{
-    (void)context;
-    erg_simulating_print(stdout, at, result);
-}
-
-/* The options as what is wished. */
-static int make_wish(struct erg_simulating_wish *wish, const struct erg_invocation *call,
-                     struct erg_error *err)
+static int simulate(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct simulate_values *values = call->values;
     const bool bounded = values->rounds != ERG_NOT_GIVEN;
+    if (check_given(call, err) != 0)
+        return -1;
     if (values->until_empty && bounded)
         return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
-    *wish = (struct erg_simulating_wish){
-        .dashes = true,
+    const struct erg_simulations_options wish = {
+        .size = sizeof wish,
         .cluster = call->arguments[0],
         .trace = call->arguments[1],
-        .policies = values->policies,
         .profiles = values->profiles,
+        .policies = values->policies,
+        .until_s = bounded ? ROUND_S * (double)values->rounds : 0,
+        .work = values->work,
+        .power_cap_w = erg_given_amount(values->power_cap_w),
         .tariff = values->tariff,
         .outages = values->outages,
-        .folder = values->output,
-        .until_s = bounded ? ROUND_S * (double)values->rounds : INFINITY,
-        .work = values->work,
-        .power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w,
-        .failure_s = 3600 * values->failures_h,
-        .repair_s = 3600 * values->repair_h,
+        .failure_s = 3600 * erg_given_amount(values->failures_h),
+        .repair_s = 3600 * erg_given_amount(values->repair_h),
         .seed = seed_of(call),
-        .each = call->common.json ? NULL : print_each,
+        .folder = values->output,
     };
-    return 0;
+    const struct erg_ask_simulate question = {.size = sizeof question, .options = &wish};
+    struct erg_answer *answer = NULL;
+    return erg_answer_show(erg_ask_simulate(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct simulate_values *values = call->values;
-    if (values->sweep) {
-        const struct erg_sweep_wish request = {values->sweep, values->output, values->part,
-                                               values->slurm};
-        return check_sweep(call, err) != 0
-                   ? -1
-                   : erg_simulate_sweep(stdout, &request, call->common.json, err);
-    }
-    if (values->generate)
-        return generate(call, err);
-    struct erg_simulating_wish wish;
-    if (check_given(call, err) != 0 || make_wish(&wish, call, err) != 0)
-        return -1;
-    struct erg_simulating at;
-    int status = erg_simulating_run(&at, &wish, err);
-    if (status == 0 && call->common.json)
-        erg_print_json(stdout, erg_simulating_document(&at));
-    erg_simulating_release(&at);
-    return status;
+    return values->sweep      ? sweep(call, err)
+           : values->generate ? generate(call, err)
+                              : simulate(call, err);
 }
 
 const struct erg_command erg_cmd_simulate = {

@@ -102,7 +102,7 @@ void erg_curses_close(void)
         signal(crashes[i], SIG_DFL);
 }
 
-void erg_curses_size(int *rows, int *columns)
+void erg_curses_size(int32_t *rows, int32_t *columns)
 {
     getmaxyx(stdscr, *rows, *columns);
 }
@@ -125,22 +125,14 @@ static attr_t attributes(enum erg_style style)
     }
 }
 
-void erg_curses_show(const struct erg_screen *screen)
+void erg_curses_show(const struct erg_monitor *monitor)
 {
-    struct erg_text part = {0};
+    struct erg_monitor_run run = {.size = sizeof run};
     erase();
-    for (int row = 0; row < screen->rows; row++) {
-        const struct erg_cell *cells = screen->cells + row * screen->columns;
-        for (int column = 0; column < screen->columns;) {
-            enum erg_style style = cells[column].style;
-            int start = column;
-            for (part.count = 0; column < screen->columns && cells[column].style == style; column++)
-                erg_screen_cell_text(&part, &cells[column]);
-            attrset((int)attributes(style));
-            mvaddstr(row, start, part.data);
-        }
+    for (size_t i = 0; erg_monitor_run(monitor, i, &run, NULL) == 0; i++) {
+        attrset((int)attributes((enum erg_style)run.style));
+        mvaddstr(run.row, run.column, run.text);
     }
-    erg_text_release(&part);
     refresh();
 }
 

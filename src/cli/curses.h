@@ -5,8 +5,10 @@
 #ifndef ERG_CLI_CURSES_H
 #define ERG_CLI_CURSES_H
 
-#include "ergon/error.h"
-#include "observe/screen.h"
+#include "ergon/telemetry.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum erg_key {
     ERG_KEY_NONE,
@@ -22,8 +24,8 @@ enum erg_key {
 int erg_curses_open(bool *ascii, struct erg_error *err);
 void erg_curses_close(void);
 
-void erg_curses_size(int *rows, int *columns);
-void erg_curses_show(const struct erg_screen *screen);
+void erg_curses_size(int32_t *rows, int32_t *columns);
+void erg_curses_show(const struct erg_monitor *monitor);
 
 /* Waits for a key, for at most so long. */
 enum erg_key erg_curses_key(int timeout_ms);

@@ -15,6 +15,7 @@
 #include "ergon/error.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +93,16 @@ struct erg_invocation {
     const char *const *arguments;
     size_t argument_count;
 };
+
+/* What a number or an amount is to the public functions, for which 0 stands for "not given". */
+static inline long erg_given_number(long value)
+{
+    return value == ERG_NOT_GIVEN ? 0 : value;
+}
+static inline double erg_given_amount(double value)
+{
+    return isnan(value) ? 0 : value;
+}
 
 /*
  * Parses what follows the command's name. Failures have status ERG_USAGE. With --help given the

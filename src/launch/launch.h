@@ -8,12 +8,12 @@
 #ifndef ERG_LAUNCH_H
 #define ERG_LAUNCH_H
 
-#include "ergon/error.h"
+#include "ergon/launch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ERG_LAUNCH_MOST_RANKS = 4096, ERG_LAUNCH_STOP_S = 30 };
+enum { ERG_LAUNCH_STOP_S = 30 };
 
 /* Which rank this process is and where it finds the others. */
 struct erg_launch_environment {

@@ -1,6 +1,6 @@
 /*
  * Screen: the picture of `ergon monitor`, as a grid of cells. Pure: the same view and size give the
- * same picture, and the code that draws it (ncurses in src/cli/) adds nothing.
+ * same picture, and what draws it (ncurses in src/cli/, by ergon/telemetry.h) adds nothing.
  *
  * The grid is filled for any size. With few rows each GPU gets fewer lines, with few columns each
  * line keeps its more important parts.
@@ -9,20 +9,11 @@
 #define ERG_OBSERVE_SCREEN_H
 
 #include "base/text.h"
+#include "ergon/telemetry.h"
 #include "observe/live.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-enum erg_style {
-    ERG_STYLE_PLAIN,
-    ERG_STYLE_STRONG, /* headings, numbers of GPUs */
-    ERG_STYLE_FAINT,
-    ERG_STYLE_GOOD,    /* a bar well below the cap */
-    ERG_STYLE_WARNING, /* near the cap; a clock held down */
-    ERG_STYLE_BAD,     /* too hot, does not answer */
-    ERG_STYLES,
-};
 
 struct erg_cell {
     uint32_t code; /* Unicode, one column wide */

@@ -215,7 +215,8 @@ static int prepare(struct erg_probe_run *at, struct erg_error *err)
 
 /* ---- after it ---- */
 
-int erg_probe_conclude(FILE *out, const struct erg_probe_run *at, bool json, struct erg_error *err)
+int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *at,
+                       struct erg_error *err)
 {
     struct erg_probe_ceilings ceilings = {0};
     struct erg_probe_fit fit = {0};
@@ -239,10 +240,10 @@ int erg_probe_conclude(FILE *out, const struct erg_probe_run *at, bool json, str
                                           .ceilings = &ceilings,
                                           .fit = path ? &fit : NULL,
                                           .path = path};
-    if (!status && json)
-        erg_probe_print_json(out, &findings);
-    else if (!status)
-        erg_probe_print(out, &findings);
+    if (!status) {
+        erg_probe_print_json(json, &findings);
+        erg_probe_print(text, &findings);
+    }
     erg_probe_ceilings_release(&ceilings);
     return status ? -1 : 0;
 }

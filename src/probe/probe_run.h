@@ -31,8 +31,9 @@ int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_wish *wish,
                   struct erg_error *err);
 void erg_probe_run_free(struct erg_probe_run *run);
 
-/* Fits and writes the GPU where that is wished, and prints what was found. */
-int erg_probe_conclude(FILE *out, const struct erg_probe_run *run, bool json,
+/* Fits and writes the GPU where that is wished, and prints what was found, for people and as a
+ * document. */
+int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *run,
                        struct erg_error *err);
 
 #endif

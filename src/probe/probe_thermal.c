@@ -1,5 +1,4 @@
 /* ergon probe --thermal: records or takes a recording, fits a chassis, and prints the result. */
-#define _GNU_SOURCE /* realpath */
 #include "probe/probe_thermal.h"
 
 #include "base/log.h"
@@ -21,7 +20,8 @@ struct heat_call {
     const struct erg_probe_thermal *request;
     const char *path; /* of the recording */
     char name[128];   /* of the fitted chassis */
-    char made[64];    /* a folder for one that is not kept */
+    char made[64];    /* a folder for one that is not kept, and that */
+    char lost[96];
     struct erg_heat_tracks tracks;
     struct erg_heat_fit *fit;    /* NULL: nothing was fitted */
     struct erg_chassis *base;    /* NULL: none was named */
@@ -45,19 +45,16 @@ static int emulate(const struct heat_call *at, double turn_s, struct erg_error *
 
 static int measure(const struct heat_call *at, double turn_s, struct erg_error *err)
 {
-    char *program = realpath("/proc/self/exe", NULL);
-    const char *const probe[] = {program ? program : "ergon", "probe", "--quiet", NULL};
-    const char *const *command = *at->request->command ? at->request->command : probe;
-    int status = erg_heat_measure(at->path, command, turn_s, err);
-    free(program);
-    return status;
+    const struct erg_probe_thermal *request = at->request;
+    const char *const probe[] = {request->program ? request->program : "ergon", "probe", "--quiet",
+                                 NULL};
+    return erg_heat_measure(at->path, request->command ? request->command : probe, turn_s, err);
 }
 
 static int record(struct heat_call *at, struct erg_error *err)
 {
     const struct erg_probe_thermal *request = at->request;
     const double turn_s = isnan(request->turn_s) ? usual_turn_s : request->turn_s;
-    static char path[96];
     at->path = request->keep;
     if (!at->path) {
         const char *folder = getenv("TMPDIR");
@@ -68,8 +65,8 @@ static int record(struct heat_call *at, struct erg_error *err)
             return erg_fail(err, ERG_FAILED,
                             "making a folder in $TMPDIR or /tmp for the recording failed");
         }
-        snprintf(path, sizeof path, "%s/heat.rec", at->made);
-        at->path = path;
+        snprintf(at->lost, sizeof at->lost, "%s/heat.rec", at->made);
+        at->path = at->lost;
     }
     return request->emulated ? emulate(at, turn_s, err) : measure(at, turn_s, err);
 }
@@ -240,14 +237,15 @@ static int load_base(struct heat_call *at, struct erg_error *err)
     return name ? erg_chassis_load(&at->base, name, err) : 0;
 }
 
-int erg_probe_thermal(FILE *out, const struct erg_probe_thermal *request, struct erg_error *err)
+int erg_probe_thermal(FILE *text, FILE *json, const struct erg_probe_thermal *request,
+                      struct erg_error *err)
 {
     struct heat_call at = {.request = request, .path = request->from};
     int status = load_base(&at, err) || (!request->from && record(&at, err)) || conclude(&at, err);
-    if (!status && request->json)
-        print_json(out, &at);
-    else if (!status)
-        print_found(out, &at);
+    if (!status) {
+        print_json(json, &at);
+        print_found(text, &at);
+    }
     if (at.made[0]) {
         unlink(at.path);
         rmdir(at.made);

@@ -16,10 +16,12 @@ struct erg_probe_thermal {
     bool emulated;
     double turn_s, until_s; /* NAN: not given */
     uint64_t seed;
-    const char *const *command; /* that loads a GPU; empty: ergon probe */
-    bool json;
+    const char *const *command; /* that loads a GPU; NULL: ergon probe */
+    const char *program;        /* the command ergon; NULL: as of PATH */
 };
 
-int erg_probe_thermal(FILE *out, const struct erg_probe_thermal *request, struct erg_error *err);
+/* Prints what was found, for people and as a document. */
+int erg_probe_thermal(FILE *text, FILE *json, const struct erg_probe_thermal *request,
+                      struct erg_error *err);
 
 #endif

@@ -1,0 +1,57 @@
+"""The state of every GPU as a picture for a terminal."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+from typing import Any
+
+from . import _abi
+from ._library import Handle, call, library, opened, sized, take, text
+
+STYLES = ("plain", "strong", "faint", "good", "warning", "bad")  #: by enum erg_style
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureRun:
+    """A part of one row in one style; rows and columns count from 0."""
+
+    row: int
+    column: int
+    style: str  #: one of STYLES
+    text: str
+
+
+class Monitor(Handle):
+    """What `ergon monitor` shows, drawn into a terminal of your own.
+
+    >>> monitor = ergon.Monitor("all")
+    >>> for run in monitor.draw(24, 80): print(run.row, run.text)
+    """
+
+    _free = "erg_monitor_close"
+
+    def __init__(self, gpus: str | None = None, *, interval_ms: int = 0) -> None:
+        options = sized(_abi.erg_monitor_options, gpus=text(gpus), interval_ms=interval_ms)
+        super().__init__(opened("erg_monitor_open", c.byref(options)))
+
+    def __len__(self) -> int:
+        """The number of GPUs."""
+        return library.erg_monitor_gpus(self._pointer)
+
+    def page(self, rows: int) -> int:
+        """How many GPUs so many rows show at once."""
+        return library.erg_monitor_page(self._pointer, rows)
+
+    def draw(self, rows: int, columns: int, *, first: int = 0,
+             ascii: bool = False) -> list[PictureRun]:
+        """The present state, which fills all columns of all rows. `first` is the GPU at the top."""
+        picture = sized(_abi.erg_monitor_picture, rows=rows, columns=columns, first=first,
+                        ascii=int(ascii))
+        call("erg_monitor_draw", self._pointer, c.byref(picture))
+        return [self._run(index) for index in range(library.erg_monitor_runs(self._pointer))]
+
+    def _run(self, index: int) -> PictureRun:
+        raw: Any = sized(_abi.erg_monitor_run)
+        call("erg_monitor_run", self._pointer, index, c.byref(raw))
+        return take(PictureRun, raw, style=STYLES[raw.style])
