@@ -11,6 +11,7 @@ const fs = require("fs");
 const os = require("os");
 const path = require("path");
 const { openPage } = require("./dom.js");
+const livePage = require("./live_page.js");
 
 const [ergon, source] = process.argv.slice(2);
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), "ergon-pages-"));
@@ -44,28 +45,7 @@ function checkWhole(page) {
 
 const rowsOf = (page, id) => page.byId(id).all("tbody").flatMap(body => body.all("tr"));
 const cellsOf = row => row.children.map(cell => cell.textContent);
-/* The page of a live cluster, which no command writes to a file, put together as CMake does. */
-function writeLive(name, status) {
-  const read = part => fs.readFileSync(path.join(source, "src/report/page", part), "utf8");
-  const parts = { TITLE: "ergon schedule", HEADLINE: "A cluster at work", SECTIONS: read("live.html").replace(/^.*\n/, ""), STYLE: read("report.css"),
-    SCRIPT: ["report.js", "charts.js", "live.js"].map(read).join(""), PLAN: JSON.stringify(status).replace(/</g, "\\u003c") };
-  fs.writeFileSync(inFolder(name), read("frame.html").replace(/@([A-Z]+)@/g, (all, key) => parts[key]));
-}
-function liveStatus(changes = {}) {
-  const at = Date.now() / 1000;
-  const job = (id, phase, rest) => ({ token: `000000000000${id}`, id, name: `job <b>${id}</b>`, user: "anna", account: "vision", phase, reason: null, gpus: 0,
-    gpus_intended: 0, nodes: [], point: 1, submitted_unix_s: at - 7260, deadline_unix_s: null, iteration: null, iterations: 1000, iteration_s: null,
-    starts_unix_s: null, ends_unix_s: null, starts: 0, needs_attention: false, ...rest });
-  const node = (name, type, state, reason, gpus) => ({ name, type, state, reason, gpus });
-  return { schema_version: 1, at_unix_s: at, policy: "ergon", compress: 1, answers: true, power: { now_w: 5120, idle_w: 1800, cap_w: 9000 },
-    nodes: [node("h001", "H100", "up", null, [14, 14, 99, null]), node("a1", "A40", "up", null, [12, 12, 12, 12]),
-      node("h002", "H100", "down", "Not responding", [14, 14, null, null])],
-    jobs: [job(12, "running", { gpus: 4, gpus_intended: 4, nodes: ["a1"], iteration: 333, iteration_s: 0.84, ends_unix_s: at + 7380, starts: 3 }),
-      job(14, "stopping", { gpus: 4, gpus_intended: 6, nodes: ["h001", "h002", "h003", "h10", "x"], starts: 1 }),
-      job(15, "waiting", { reason: "not enough GPUs are free", gpus_asked: 8, starts_unix_s: at + 90 }),
-      job(16, "failed", { reason: "it failed three times", needs_attention: true }), job(17, "ended"), job(99, "cancelled")],
-    notes: [{ at_unix_s: at - 4000, text: "too long ago" }, { at_unix_s: at - 61, text: "job 14: stop" }, { at_unix_s: at - 60, text: "job 12: place" }], ...changes };
-}
+const writeLive = (name, status) => livePage.write(source, inFolder(name), status);
 
 /* Positions go with values: a larger value lies further in the direction of `sign`. */
 function checkOrder(values, positions, sign, what) {
@@ -172,29 +152,34 @@ sequence: 256
     checkWhole(page);
   },
 
-  "plan: the ranking, all layouts, and the stages of a row"() {
-    run("plan", example("kwai/llama2-7b.yaml"), "--top", "5", "--output", "plan");
-    const page = openPage(inFolder("plan/layouts.html"));
+  "layout: the ranking, all layouts, and the stages of a row"() {
+    run("layout", example("kwai/llama2-7b.yaml"), "--top", "5", "--output", "layouts");
+    const page = openPage(inFolder("layouts/layouts.html"));
     checkWhole(page);
     const rows = rowsOf(page, "top"), { points, layouts } = page.data;
     assert.strictEqual(rows.length, layouts.length);
     rows.forEach((row, i) => assert.strictEqual(row.children[2].textContent, layouts[i].recompute));
-    const dots = page.byId("scatter").all(e => e.tag === "circle" && e.getAttribute("r") === "2.5");
+    const dots = page.byId("scatter").all(e => e.getAttribute("class") === "dot");
     const edge = Math.max(...points.time_s);
     assert.ok(dots.length > 0 && dots.length <= points.time_s.length);
     if (dots.length === points.time_s.length)
       checkOrder(points.time_s, dots.map(d => number(d, "cx")), 1, `layouts by time, to ${edge} s`);
     else
       assert.match(page.byId("scatter-note").textContent, /take longer than is drawn/);
-    const last = layouts.length - 1, ring = () => page.byId("scatter").all(e => e.getAttribute("r") === "8")[0].getAttribute("cx");
-    const before = ring();
-    rows[last].fire("pointerenter");
+    const last = layouts.length - 1, ring = () => page.byId("scatter").all(e => e.getAttribute("class") === "chosen")[0].getAttribute("cx");
+    const before = ring(), [choice] = rows[last].all("button");
+    assert.strictEqual(choice.getAttribute("aria-pressed"), "false");
+    choice.fire("click");
+    assert.strictEqual(choice.getAttribute("aria-pressed"), "true");
     assert.notStrictEqual(ring(), before);
     assert.strictEqual(page.byId("bytes").children.length, layouts[last].stages.length);
-    const union = page.byId("frontier").all(e => e.getAttribute("r") === "4.5");
-    checkOrder(page.data.frontier.map(p => p.time_s), union.map(d => number(d, "cx")), 1, "frontier by time");
-    union[0].fire("pointermove");
-    assert.match(page.byId("tip").textContent, /recompute .*\n.*W a GPU\n/);
+    /* The middle of a mark: of a circle, a square, or the tip of the others. */
+    const middle = ([shape]) => (shape.tag === "circle" ? number(shape, "cx") : shape.tag === "rect" ? number(shape, "x") + number(shape, "width") / 2
+      : Number(/^M([0-9.]+),/.exec(shape.getAttribute("d"))[1]));
+    const union = page.byId("frontier").all(e => e.getAttribute("class") === "plan").map(mark => middle(mark.children));
+    checkOrder(page.data.frontier.map(p => p.time_s), union, 1, "frontier by time");
+    page.byId("frontier").all("svg")[0].fire("keydown", { key: "ArrowRight" });
+    assert.match(page.byId("tip").textContent, /recomputation: .*\n.*W a GPU\nmean clocks: forward \d+ MHz/);
     /* Shares of time are bars whose widths add up to the layout's time. */
     const most = Math.max(...layouts.map(l => l.highest_clock.time_s));
     page.byId("items").children.forEach((row, i) => {
@@ -212,7 +197,7 @@ sequence: 256
     checkWhole(page);
     const { stages } = page.data, gpus = stages.map(stage => stage.gpu);
     same(gpus, ["A100-SXM4-40GB", "A100-SXM4-40GB", "H800-SXM-80GB", "H800-SXM-80GB"]);
-    assert.match(page.byId("headline").textContent, /^Every stage fits; .* are left on stage \d\.$/);
+    assert.match(page.byId("headline").textContent, /^The layout fits: the fullest GPU needs \d+\.\d\d\u00a0GiB of its budget of 36\.00\u00a0GiB\.$/);
     const lines = page.byId("memory-bars").all("b").map(line => parseFloat(line.getAttribute("style").slice(5)));
     near(lines[2], 2 * lines[0], 1e-6, "twice the budget, twice as far");
     stages.forEach((stage, s) => assert.ok(page.byId("memory-charts").all("h3")[s].textContent.endsWith(stage.gpu)));
@@ -280,7 +265,7 @@ sequence: 256
     const rows = rowsOf(page, "policies"), heads = page.byId("policies").all("thead")[0].all("th").map(th => th.textContent);
     same(rows.map(row => row.children[0].nodes[1]), ["fcfs", "arena", "ergon", "ergon-thrifty"]);
     /* Not beside a variant of its own. */
-    assert.match(page.byId("headline").textContent, /^Under ergon a job spends .* less time in the system than under arena, the next best\.$/);
+    assert.match(page.byId("headline").textContent, /^Under ergon a job waits and runs .* on average: .* less time than under arena, the next best policy\.$/);
     /* A number and its unit are the value; in bold is the best of a column. */
     for (const [title, key, units, less] of page.METRICS) {
       const column = heads.indexOf(title), values = page.data.policies.map(p => p.summary[key]);
@@ -331,7 +316,7 @@ sequence: 256
     const caps = page.byId("caps").all("svg")[0];
     assert.strictEqual(caps.all("path").length, 2);
     caps.fire("keydown", { key: "ArrowRight" });
-    assert.match(page.byId("tip").textContent, /^arena, 60\u00a0% of the power\n.* in the system, /);
+    assert.match(page.byId("tip").textContent, /^arena, 60\u00a0% of the power\n.* waiting and running, /);
     caps.fire("keydown", { key: "ArrowRight" });
     caps.fire("keydown", { key: "ArrowDown" });
     assert.match(page.byId("tip").textContent, /^ergon, 100\u00a0% of the power\n/);
@@ -339,7 +324,7 @@ sequence: 256
   },
 
   "schedule: who has which GPUs, who waits and why"() {
-    writeLive("live.html", liveStatus());
+    writeLive("live.html", livePage.status());
     const page = openPage(inFolder("live.html"), []);
     checkWhole(page);
     assert.strictEqual(page.document.title, "ergon schedule: 2 run, 2 wait");
@@ -355,7 +340,7 @@ sequence: 256
     assert.strictEqual(new Set(squares.slice(8).map(square => square.getAttribute("style"))).size, 1);
     assert.notStrictEqual(squares[0].getAttribute("style"), squares[8].getAttribute("style"));
     same(rowsOf(page, "running").map(cellsOf), [
-      ["12 job <b>12</b>anna, vision", "4", "a1", "1", "33\u00a0%333 of 1,000", "840\u00a0msan iteration", rowsOf(page, "running")[0].children[6].textContent, "2"],
+      ["12 job <b>12</b>anna, vision", "4", "a1", "1", "33\u00a0%333 of 1,000", "840\u00a0ms", rowsOf(page, "running")[0].children[6].textContent, "2"],
       ["14 job <b>14</b>anna, vision", "4 → 6stopping", "h[001-003], h10, x", "1", "–", "–", "–", "0"]]);
     assert.match(rowsOf(page, "running")[0].children[6].textContent, /^in 2\u00a0h 3\u00a0min.*\d\d:\d\d$/);
     assert.match(rowsOf(page, "running")[0].all("i")[1].getAttribute("style"), /^width:33\.3%$/);
@@ -395,7 +380,7 @@ sequence: 256
 
   "schedule: what comes anew, and what does not come"() {
     const page = openPage(inFolder("live.html"), ["take", "fail", "moments"]), state = page.byId("state"), main = state.parentNode;
-    const [row] = rowsOf(page, "running"), square = page.byId("map").all(e => e.tag === "i")[3], next = liveStatus();
+    const [row] = rowsOf(page, "running"), square = page.byId("map").all(e => e.tag === "i")[3], next = livePage.status();
     next.at_unix_s += 2;
     next.jobs[0].iteration = 500;
     next.nodes[0].gpus[3] = 12;
@@ -431,7 +416,7 @@ sequence: 256
   },
 
   "schedule: many jobs, none, and nothing known"() {
-    const many = liveStatus(), [, , waiting] = many.jobs;
+    const many = livePage.status(), [, , waiting] = many.jobs;
     many.jobs = Array.from({ length: 120 }, (_, i) => ({ ...waiting, id: 1000 + i, token: `t${i}` }));
     many.notes = many.notes.map(note => ({ ...note, why: "a job came", gain: "12 min", cost: note.text === "job 12: place" ? "40 s" : undefined }));
     many.power.cap_w = null;
@@ -449,7 +434,7 @@ sequence: 256
     same(page.byId("notes").all("thead")[0].all("th").map(th => th.textContent), ["time", "what", "why", "expected gain", "cost"]);
     same(cellsOf(rowsOf(page, "notes")[1]).slice(1), ["job 14: stop", "a job came", "12 min", "–"]);
     assert.match(page.byId("tiles").textContent, /no cap/);
-    writeLive("empty.html", liveStatus({ jobs: [], notes: [], nodes: [], power: {}, answers: true }));
+    writeLive("empty.html", livePage.status({ jobs: [], notes: [], nodes: [], power: {}, answers: true }));
     page = openPage(inFolder("empty.html"), []);
     checkWhole(page);
     assert.strictEqual(page.byId("headline").textContent, "No job runs on the 0 GPUs; none waits.");
@@ -475,11 +460,11 @@ sequence: 256
     const { columns } = page.data, loss = () => page.byId("loss-chart").all("svg")[0].all("path")[0].getAttribute("d");
     same(columns.step, [1, 2, 3, 4, 6, 8, 10, 12]);
     assert.strictEqual(loss().split(/[ML]/).length - 1, columns.step.length);
-    assert.match(page.byId("headline").textContent, new RegExp(`^The loss is ${columns.loss[7].toFixed(3)} after 12 of 300 steps`));
+    assert.match(page.byId("headline").textContent, new RegExp(`^The loss fell from ${columns.loss[0].toFixed(3)} to ${columns.loss[7].toFixed(3)} in 12 of 300 steps`));
     assert.match(page.byId("subtitle").textContent, /^tiny-llama, 0\.419\u00a0million parameters, on the host’s CPU: 1,536 tokens/);
     const { memory_items: items, memory_bytes: bytes } = page.data, parts = page.byId("memory-bar").all("i");
     assert.strictEqual(Object.values(items).reduce((sum, item) => sum + item), bytes);
-    same(page.byId("memory-legend").children.map(part => part.textContent.split(" ")[0]), ["weights", "gradients", "optimizer", "activations", "inputs"]);
+    same(page.byId("memory-legend").children.map(part => part.nodes[1].split(" ")[0]), ["weights", "gradients", "optimizer", "activations", "inputs"]);
     checkOrder(Object.values(items).filter(Boolean), parts.map(part => Number(/width:([0-9.e-]+)%/.exec(part.getAttribute("style"))[1])), 1, "items of memory");
     /* No sensor: neither a chart nor a number of power and energy. */
     assert.ok(!/W|joule|for a token/.test(page.byId("tiles").textContent), page.byId("tiles").textContent);
@@ -508,10 +493,10 @@ sequence: 256
     write();
     const page = openPage(inFolder("trials.html"), []);
     checkWhole(page);
-    assert.match(page.byId("trials-text").textContent, /^ergon point 2 saves 12\.3 ± 0\.4\u00a0% of the time and - of the energy of a step against sequential/);
+    assert.match(page.byId("trials-text").textContent, /^ergon point 2 saves 12\.3 ± 0\.4\u00a0% of the time and an unknown share of the energy of a step against sequential/);
     assert.match(page.byId("trials-text").textContent, /series 2, since the power of a step had changed\.$/);
     same(rowsOf(page, "trials-table").map(cellsOf), [["sequential", "100.0 ± 0.5\u00a0ms", "71 ± 3\u00a0J", "20 in 4 rounds"],
-      ["nanobatching", "95.0\u00a0ms", "-", "5 in 1 round"], ["ergon point 2", "87.7 ± 0.4\u00a0ms", "64 ± 3\u00a0J", "20 in 4 rounds"]]);
+      ["nanobatching", "95.0\u00a0ms", "–", "5 in 1 round"], ["ergon point 2", "87.7 ± 0.4\u00a0ms", "64 ± 3\u00a0J", "20 in 4 rounds"]]);
     plan.trials = { ...plan.trials, best: "sequential", changed: null, unmet: true };
     write();
     assert.match(openPage(inFolder("trials.html"), []).byId("trials-text").textContent, /^sequential is the best of the ways .* No way .* asked for\.$/);
@@ -529,13 +514,13 @@ sequence: 256
     fs.writeFileSync(inFolder("gpus.html"), html.slice(0, start) + JSON.stringify(plan) + html.slice(end));
     const page = openPage(inFolder("gpus.html"), []);
     checkWhole(page);
-    assert.strictEqual(page.byId("headline").textContent, "The loss is 2.125 after 4,000 steps.");
+    assert.strictEqual(page.byId("headline").textContent, "The loss fell from 52.000 to 2.125 in 4,000 steps.");
     const tiles = page.byId("tiles").children.map(tile => tile.textContent);
-    for (const text of ["2.225validation loss", "262,144tokens a second, 32,768 on a GPU", "50.0\u00a0%MFU: of the GPU’s peak",
-      "5,500\u00a0Wpower of all GPUs", "21.0\u00a0mJfor a token, ±\u00a00.1\u00a0mJ", "3.50\u00a0MJfor the run so far"])
+    for (const text of ["2.225validation loss", "262,144tokens a second, 32,768 on a GPU", "50.0\u00a0%of the GPU’s peak FLOPs (MFU)",
+      "5,500\u00a0Wpower of all GPUs", "21.0\u00a0mJenergy of a token, ±\u00a00.1\u00a0mJ", "3.50\u00a0MJenergy of the run so far"])
       assert.ok(tiles.includes(text), `${text} in ${JSON.stringify(tiles)}`);
     assert.strictEqual(page.byId("speed-charts").all("svg").length, 4);
-    const marks = page.byId("loss-chart").all("circle");
+    const marks = page.byId("loss-chart").all("svg").pop().all("circle");
     assert.strictEqual(marks.length, 4); /* validations */
     checkOrder([2.6, 2.35, 2.267, 2.225], marks.map(mark => number(mark, "cy")), -1, "validation losses");
     const band = page.byId("speed-charts").all("svg")[1].all("path")[0].getAttribute("d");

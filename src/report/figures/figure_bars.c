@@ -390,7 +390,9 @@ bool erg_figure_bars(struct figure *figure, const struct erg_collection *collect
                                          : "Seconds of kernels of every stage";
     figure->caption =
         "Summed over streams, so what runs at the same time counts twice; mean of the traced GPUs. "
-        "A receive waits in its kernel for the sender: those parts are hatched.";
+        "A receive waits in its kernel for the sender: those parts are hatched. The legend lists "
+        "the "
+        "parts of a bar from its foot to its top.";
     erg_figure_csv_head(figure, "stage,category,summed_s,exposed_s,wait_s,count,energy_j");
     if (figure->number == 10)
         draw_layouts(&at, collection);

@@ -39,6 +39,8 @@ static const char marks_style[] =
     ".band{fill:var(--fig-band)}.unknown{fill:var(--fig-band)}"
     ".front{fill:var(--fig-front)}.rear{fill:var(--fig-rear)}"
     ".wait{fill:url(#hatch)}.hatch{stroke:var(--fig-wait);stroke-width:2.5}"
+    /* Outlines: light fills and their neighbours are told apart. */
+    ".c0,.c1,.c2,.c3,.c4,.c5,.c6,.c7,.front,.rear,.band{stroke:var(--fig-quiet);stroke-width:.7}"
     ".c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}"
     ".c4{fill:var(--c4)}.c5{fill:var(--c5)}.c6{fill:var(--c6)}.c7{fill:var(--c7)}";
 
@@ -48,8 +50,9 @@ static const char hatch[] =
 
 static void add_colours(struct erg_text *out, const char *where)
 {
-    erg_text_printf(out, "%s{%s}@media (prefers-color-scheme:dark){%s{%s}}@media print{%s{%s}}",
-                    where, colours, where, dark_colours, where, print_colours);
+    erg_text_printf(
+        out, "%s{%s}@media screen and (prefers-color-scheme:dark){%s{%s}}@media print{%s{%s}}",
+        where, colours, where, dark_colours, where, print_colours);
 }
 
 /* ---- files ---- */
@@ -137,7 +140,13 @@ static const char page_style[] =
     "font:16px/1.5 system-ui,sans-serif}"
     "header,main{max-width:1320px;margin:0 auto;padding:0 20px}"
     "header{padding-top:26px}.brand{color:var(--fig-green);font-weight:600;margin:0}"
-    "h1{margin:.1em 0 .2em;font-size:1.7rem;overflow-wrap:anywhere}h2{margin:0 0 "
+    "h1{margin:.1em 0 .35em;font-size:1.9rem;line-height:1.2;max-width:32em;overflow-wrap:anywhere}"
+    ".brand span{font-weight:400;color:var(--fig-quiet);margin-left:.5em}"
+    "header p{max-width:75ch;overflow-wrap:anywhere}.lead{color:var(--fig-quiet);margin:0 0 .8em}"
+    ".next{border-left:4px solid var(--fig-green);padding:2px 0 2px 12px;margin:0 0 1em}"
+    ":focus-visible{outline:3px solid var(--fig-blue);outline-offset:2px}"
+    ".unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);"
+    "white-space:nowrap}h2{margin:0 0 "
     ".3em;font-size:1.2rem}"
     "nav{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.6em 0}a{color:var(--fig-blue)}"
     "section{background:var(--fig-card);border:1px solid var(--line);border-radius:12px;"
@@ -152,18 +161,19 @@ static const char page_style[] =
     "text-align:left;vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap}"
     "thead th{color:var(--fig-quiet);font-weight:500}.fails{color:#b3261e;font-weight:600}"
     ".holds{color:var(--fig-green);font-weight:600}code{font-size:.9em;white-space:nowrap}"
-    "@media (prefers-color-scheme:dark){.fails{color:#ff8a80}}"
+    "@media screen and (prefers-color-scheme:dark){.fails{color:#ff8a80}}"
     "@media (max-width:560px){header,main{padding-left:12px;padding-right:12px}"
     "section{padding:14px 12px}"
-    "#findings thead{position:absolute;clip-path:inset(50%)}"
+    "#findings thead{position:absolute;clip-path:inset(50%)}#findings caption{display:block}"
     "#findings table,#findings tbody,#findings tr,#findings td,#findings th{display:block;border:0;"
     "padding:1px 0}#findings tr{border-bottom:1px solid var(--line);padding:8px 0}"
     "#findings td::before{content:attr(data-label);display:block;color:var(--fig-quiet);"
     "font-size:.78rem}}"
-    "@media print{section{break-inside:avoid;border:0;padding:0}.part,.wrap{overflow:visible}"
-    ".part.wide svg{min-width:0}#points table{font-size:.6rem}#points th,#points td{padding:2px "
-    "3px}"
-    "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}nav{display:none}}";
+    "@media print{section{border:0;padding:0}tr,.part{break-inside:avoid}h2{break-after:avoid}"
+    ".part,.wrap{overflow:visible}.part.wide svg{min-width:0}nav{display:none}"
+    ".wrap table{font-size:.55rem}.wrap code{white-space:normal}"
+    ".wrap th,.wrap td{padding:2px 3px;white-space:normal;overflow-wrap:anywhere}"
+    "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}";
 
 static void add_figure(struct erg_text *out, const struct figure *figure)
 {
@@ -178,12 +188,16 @@ static void add_figure(struct erg_text *out, const struct figure *figure)
     for (size_t i = 0; i < figure->count; i++) {
         const struct figure_part *part = &figure->parts[i];
         /* Text stays readable: content that is much wider than a telephone scrolls. */
-        erg_text_printf(out,
-                        "%s<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-                        "role=\"img\" style=\"--least:%.0fpx\">\n",
-                        part->begins_row ? "<div class=\"row\"></div>\n" : "",
-                        part->width > 340 ? " wide" : "", part->width, part->height, part->width,
-                        part->width > 340 ? 0.88 * part->width : 0.8 * part->width);
+        erg_text_printf(
+            out,
+            "%s<div class=\"part%s\" tabindex=\"0\" role=\"region\" aria-label=\"Figure "
+            "%d, part %zu\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+            "role=\"img\" aria-label=\"%s, part %zu of %zu; its values are in "
+            "fig%02d.csv\" style=\"--least:%.0fpx\">\n",
+            part->begins_row ? "<div class=\"row\"></div>\n" : "", part->width > 340 ? " wide" : "",
+            figure->number, i + 1, part->width, part->height, part->width, figure->title, i + 1,
+            figure->count, figure->number,
+            part->width > 340 ? 0.88 * part->width : 0.8 * part->width);
         if (i == 0)
             add_ids(out, figure);
         erg_text_add_bytes(out, part->body.data, part->body.count);
@@ -204,9 +218,13 @@ static void add_findings(struct erg_text *out, const struct erg_findings *findin
 {
     erg_text_add(out, "<section id=\"findings\"><h2>Findings</h2>\n<p>Findings of the published "
                       "study, checked on these points. Findings that are not reproduced are "
-                      "listed, too.</p>\n<div class=\"wrap\"><table><thead><tr>"
-                      "<th>#</th><th>claim</th><th>expected here</th><th>ours</th><th>verdict</th>"
-                      "</tr></thead><tbody>\n");
+                      "listed, too.</p>\n<div class=\"wrap\" tabindex=\"0\" role=\"region\" "
+                      "aria-label=\"Findings\"><table><caption class=\"unseen\">Published findings "
+                      "and what these points show</caption><thead><tr>");
+    static const char *const heads[] = {"number", "claim", "expected here", "ours", "verdict"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_text_printf(out, "<th scope=\"col\">%s</th>", heads[i]);
+    erg_text_add(out, "</tr></thead><tbody>\n");
     for (size_t i = 0; i < findings->count; i++) {
         const struct erg_study_finding *finding = &findings->items[i];
         const char *verdict = erg_finding_verdict_names[finding->verdict];
@@ -243,9 +261,9 @@ static void add_point(struct erg_text *out, const struct erg_collected *mark)
 {
     const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *m = &result->metrics;
-    erg_text_add(out, "<tr><td>");
+    erg_text_add(out, "<tr><th scope=\"row\">");
     erg_svg_escape(out, mark->name);
-    erg_text_printf(out, "%s</td>", mark->equal ? " =" : "");
+    erg_text_printf(out, "%s</th>", mark->equal ? " =" : "");
     if (result->status != ERG_RESULT_OK) {
         erg_text_printf(out, "<td colspan=\"12\">%s: ", erg_result_status_names[result->status]);
         erg_svg_escape(out, result->message ? result->message : "");
@@ -269,15 +287,20 @@ static void add_point(struct erg_text *out, const struct erg_collected *mark)
 
 static void add_points(struct erg_text *out, const struct erg_collection *collection)
 {
-    erg_text_add(
-        out, "<section id=\"points\"><h2>Points</h2>\n<p>Of an iteration; “=”: another point of "
-             "the list has the same configuration, and both are one run.</p>\n<div "
-             "class=\"wrap\"><table><thead><tr><th>point</th><th class=\"n\">time, s</th><th "
-             "class=\"n\">tokens/s/GPU</th><th class=\"n\">MFU, %</th><th class=\"n\">energy, "
-             "kJ</th><th class=\"n\">tokens/J</th><th class=\"n\">eff_edp</th><th "
-             "class=\"n\">power, W</th><th class=\"n\">T mean, °C</th><th class=\"n\">T highest, "
-             "°C</th><th class=\"n\">busy clock, MHz</th><th class=\"n\">bubble, %</th><th "
-             "class=\"n\">exposed, %</th><th>ID</th></tr></thead><tbody>\n");
+    static const char *const heads[] = {"time, s",         "tokens/s/GPU", "MFU, %",
+                                        "energy, kJ",      "tokens/J",     "samples/(s MJ)",
+                                        "power, W",        "T mean, °C",   "T highest, °C",
+                                        "busy clock, MHz", "bubble, %",    "exposed, %"};
+    erg_text_add(out,
+                 "<section id=\"points\"><h2>Points</h2>\n<p>Values of one iteration. T: GPU "
+                 "temperature; bubble: time in which GPUs wait for the pipeline; exposed: time of "
+                 "communication under no compute. “=”: another point of the list has the same "
+                 "configuration, and both are one run.</p>\n<div class=\"wrap\" tabindex=\"0\" "
+                 "role=\"region\" aria-label=\"Points\"><table><caption class=\"unseen\">Every "
+                 "point of the study</caption><thead><tr><th scope=\"col\">point</th>");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_text_printf(out, "<th scope=\"col\" class=\"n\">%s</th>", heads[i]);
+    erg_text_add(out, "<th scope=\"col\">ID</th></tr></thead><tbody>\n");
     for (size_t i = 0; i < collection->count; i++)
         add_point(out, &collection->marks[i]);
     erg_text_add(out, "</tbody></table></div></section>\n");
@@ -323,9 +346,9 @@ static void add_twin(struct erg_text *out, const struct erg_collected *mark)
 {
     const struct erg_result_metrics *a = &mark->result->metrics, *b = &mark->twin->metrics;
     const struct twin_errors errors = errors_of(mark);
-    erg_text_add(out, "<tr><td>");
+    erg_text_add(out, "<tr><th scope=\"row\">");
     erg_svg_escape(out, mark->name);
-    erg_text_add(out, "</td>");
+    erg_text_add(out, "</th>");
     add_number(out, a->time_s, 4);
     add_number(out, b->time_s, 4);
     add_number(out, 100 * errors.time, 3);
@@ -351,15 +374,19 @@ static bool has_twins(const struct erg_collection *collection)
 
 static void add_twins(struct erg_text *out, const struct erg_collection *collection)
 {
+    static const char *const heads[] = {"time, s",  "emulated", "%",          "energy, J",
+                                        "emulated", "%",        "clock, MHz", "emulated",
+                                        "%",        "T, °C",    "emulated",   "K"};
     erg_text_add(out,
                  "<section id=\"twins\"><h2>Measured and emulated</h2>\n<p>Every measured point "
-                 "and the same point on an emulated machine: values of an iteration.</p>\n<div "
-                 "class=\"wrap\"><table><thead><tr><th>point</th><th class=\"n\">time, s</th><th "
-                 "class=\"n\">emulated</th><th class=\"n\">%</th><th class=\"n\">energy, "
-                 "J</th><th class=\"n\">emulated</th><th class=\"n\">%</th><th "
-                 "class=\"n\">clock, MHz</th><th class=\"n\">emulated</th><th "
-                 "class=\"n\">%</th><th class=\"n\">T, °C</th><th class=\"n\">emulated</th><th "
-                 "class=\"n\">K</th></tr></thead><tbody>\n");
+                 "and the same point on an emulated machine: values of one iteration, and the "
+                 "difference in % of what was measured, of temperatures (T) in K.</p>\n<div "
+                 "class=\"wrap\" tabindex=\"0\" role=\"region\" aria-label=\"Measured and "
+                 "emulated\"><table><caption class=\"unseen\">Measured points and their emulated "
+                 "twins</caption><thead><tr><th scope=\"col\">point</th>");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_text_printf(out, "<th scope=\"col\" class=\"n\">%s</th>", heads[i]);
+    erg_text_add(out, "</tr></thead><tbody>\n");
     for (size_t i = 0; i < collection->count; i++)
         if (collection->marks[i].twin)
             add_twin(out, &collection->marks[i]);
@@ -374,21 +401,80 @@ static void add_twins(struct erg_text *out, const struct erg_collection *collect
     erg_text_add(out, "</tr>\n</tbody></table></div></section>\n");
 }
 
-static void add_counts(struct erg_text *out, const struct erg_collection *collection)
+/* "50 of 60 points ran, 10 are out of memory; 12 of 14 findings hold." */
+static void add_headline(struct erg_text *out, const struct erg_collection *collection,
+                         const struct erg_findings *findings)
 {
-    size_t counts[ERG_RESULT_SKIPPED + 1] = {0};
-    bool first = true;
+    size_t counts[ERG_RESULT_SKIPPED + 1] = {0}, hold = 0, checked = 0;
     for (size_t i = 0; i < collection->count; i++)
         counts[collection->marks[i].result->status]++;
-    erg_text_printf(out, "<p>%zu points on %s, seed %ld: ", collection->count, collection->cluster,
-                    collection->seed);
+    erg_text_printf(out, "%zu of %zu points ran", counts[ERG_RESULT_OK], collection->count);
     for (size_t i = 0; i <= ERG_RESULT_SKIPPED; i++)
-        if (counts[i]) {
-            erg_text_printf(out, "%s%zu %s", first ? "" : ", ", counts[i],
+        if (counts[i] && i != ERG_RESULT_OK)
+            erg_text_printf(out, ", %zu %s", counts[i],
                             i == ERG_RESULT_MEMORY ? "out of memory" : erg_result_status_names[i]);
-            first = false;
+    for (size_t i = 0; findings && i < findings->count; i++) {
+        const enum erg_finding_verdict verdict = findings->items[i].verdict;
+        hold += verdict == ERG_VERDICT_HOLDS;
+        checked += verdict == ERG_VERDICT_HOLDS || verdict == ERG_VERDICT_FAILS;
+    }
+    if (checked)
+        erg_text_printf(out, "; %zu of %zu findings hold", hold, checked);
+    erg_text_add(out, ".");
+}
+
+static double tokens_per_j_of(const struct erg_collected *mark)
+{
+    return mark->result->status == ERG_RESULT_OK ? mark->result->metrics.tokens_per_j : (double)NAN;
+}
+
+/* "TP2 PP16, microbatch 1, cc" */
+static void add_words(struct erg_text *out, const struct erg_collected *mark)
+{
+    erg_svg_escape(out, mark->label);
+    erg_text_printf(out, ", microbatch %ld, ", mark->microbatch);
+    erg_svg_escape(out, mark->optimisation);
+}
+
+/* The point with the most tokens per joule of each model, and the hottest GPU of all. */
+static void add_lead(struct erg_text *out, const struct erg_collection *collection)
+{
+    const struct erg_collected *hottest = NULL;
+    bool any = false;
+    erg_text_add(out, "<p class=\"lead\">On the cluster ");
+    erg_svg_escape(out, collection->cluster);
+    erg_text_printf(out, ", seed %ld. ", collection->seed);
+    for (size_t i = 0; i < collection->count; i++) {
+        const struct erg_collected *mark = &collection->marks[i];
+        bool best = !isnan(tokens_per_j_of(mark));
+        for (size_t k = 0; best && k < collection->count; k++)
+            if (strcmp(collection->marks[k].model, mark->model) == 0)
+                best = !(tokens_per_j_of(&collection->marks[k]) > tokens_per_j_of(mark)) &&
+                       (k >= i || tokens_per_j_of(&collection->marks[k]) != tokens_per_j_of(mark));
+        if (best) {
+            erg_text_add(out, any ? "; " : "Most tokens per joule: ");
+            erg_svg_escape(out, mark->model);
+            erg_text_add(out, " with ");
+            add_words(out, mark);
+            erg_text_printf(out, ", %.3g tokens/J", tokens_per_j_of(mark));
+            any = true;
         }
-    erg_text_add(out, ".</p>\n");
+        if (mark->result->status == ERG_RESULT_OK &&
+            !isnan(mark->result->metrics.temperature_c.peak) &&
+            (!hottest || mark->result->metrics.temperature_c.peak >
+                             hottest->result->metrics.temperature_c.peak))
+            hottest = mark;
+    }
+    erg_text_add(out, any ? ". " : "");
+    if (hottest) {
+        erg_text_printf(out, "The hottest GPU reached %.3g °C, in ",
+                        hottest->result->metrics.temperature_c.peak);
+        erg_svg_escape(out, hottest->model);
+        erg_text_add(out, " with ");
+        add_words(out, hottest);
+        erg_text_add(out, ".");
+    }
+    erg_text_add(out, "</p>\n");
 }
 
 void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t count,
@@ -397,24 +483,32 @@ void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t 
     erg_text_add(out,
                  "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
                  "name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
-                 "name=\"color-scheme\" content=\"light dark\">\n<title>");
+                 "name=\"color-scheme\" content=\"light dark\">\n<title>ergon characterize: ");
     erg_svg_escape(out, collection->name);
-    erg_text_add(out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n"
-                      ":root{--page:#f6f7f9;--line:#d9dfe6}@media (prefers-color-scheme:dark){"
-                      ":root{--page:#10151b;--line:#323c47}}@media print{:root{--page:#fff}}\n");
+    erg_text_add(
+        out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n"
+             ":root{--page:#f6f7f9;--line:#d9dfe6}@media screen and (prefers-color-scheme:dark){"
+             ":root{--page:#10151b;--line:#323c47}}@media print{:root{--page:#fff}}\n");
     add_colours(out, ":root");
     erg_text_printf(out, "\n%s\n%s\n</style>\n</head>\n<body>\n", marks_style, page_style);
     erg_text_add(out, "<svg width=\"0\" height=\"0\" style=\"position:absolute\" "
                       "aria-hidden=\"true\">");
     erg_text_add(out, hatch);
-    erg_text_add(out, "</svg>\n<header><p class=\"brand\">ergon characterize</p>\n<h1>");
+    erg_text_add(out, "</svg>\n<header><p class=\"brand\">ergon characterize<span>");
     erg_svg_escape(out, collection->name);
+    erg_text_add(out, "</span></p>\n<h1 id=\"headline\">");
+    add_headline(out, collection, findings);
     erg_text_add(out, "</h1>\n");
-    add_counts(out, collection);
-    erg_text_add(out, "<nav>");
+    add_lead(out, collection);
+    erg_text_printf(out,
+                    "<p class=\"next\" id=\"next\"><b>Next:</b> compare time, energy and heat of "
+                    "the layouts in %s, then train the one that you choose: <code>ergon train "
+                    "job.yaml</code>.</p>\n",
+                    count ? "the figures" : "the table of points");
+    erg_text_add(out, "<nav aria-label=\"Parts of the page\">");
     for (size_t i = 0; i < count; i++)
-        erg_text_printf(out, "<a href=\"#fig%d\">%d %s</a>", figures[i].number, figures[i].number,
-                        figures[i].title);
+        erg_text_printf(out, "<a href=\"#fig%d\">Figure %d: %s</a>", figures[i].number,
+                        figures[i].number, figures[i].title);
     erg_text_printf(out, "%s<a href=\"#points\">Points</a></nav></header>\n<main>\n",
                     findings ? "<a href=\"#findings\">Findings</a>" : "");
     for (size_t i = 0; i < count; i++)

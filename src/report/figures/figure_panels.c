@@ -365,9 +365,10 @@ bool erg_figure_panels(struct figure *figure, const struct erg_collection *colle
                     : figure->number == 8 ? "Effects of overlap and recomputation"
                                           : "Effects of larger microbatches";
     figure->caption =
-        figure->number == 4 ? "Each column is a layout; all share the axes. eff_edp counts speed "
-                              "twice: samples per "
-                              "second, per megajoule."
+        figure->number == 4 ? "Each column is a layout, named by its degrees (TP tensor, PP "
+                              "pipeline, EP expert, FSDP sharding); all share the axes. Crosses "
+                              "count speed twice, in samples per second, per megajoule: higher "
+                              "is better."
         : figure->number == 8
             ? "base: neither; cc: communication under compute; act: activations computed again."
             : "b: sequences of a microbatch. The batch is the same throughout.";

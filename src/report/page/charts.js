@@ -1,5 +1,8 @@
 /* The charts that do not show time as a row of boxes: frontiers, energy bars, search progress. */
 
+/* A title as long as the room is: without what stands between its comma and its unit, if need be. */
+const fitted = (title, room) => (title.length * 6.6 <= room ? title : title.replace(/,[^(]*(?= \()/, ""));
+
 /* The frame of a chart with both axes; x and y are {low, high, title, texts?}. */
 function axes(width, height, margin, x, y) {
   const right = width - margin.right, bottom = height - margin.bottom;
@@ -14,11 +17,11 @@ function axes(width, height, margin, x, y) {
     ]),
     xs.map((value, i) => [
       s("line", { class: "axis", x1: atX(value), x2: atX(value), y1: bottom, y2: bottom + 5 }),
-      s("text", { class: "quiet", x: atX(value), y: bottom + 19, "text-anchor": "middle" }, xTexts[i]),
+      s("text", { class: "quiet", x: Math.min(atX(value), width - 4 * xTexts[i].length), y: bottom + 19, "text-anchor": "middle" }, xTexts[i]),
     ]),
     s("line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom }),
-    s("text", { x: (margin.left + right) / 2, y: height - 4, "text-anchor": "middle" }, x.title),
-    s("text", { x: 2, y: 13 }, y.title));
+    s("text", { x: (margin.left + right) / 2, y: height - 4, "text-anchor": "middle" }, fitted(x.title, right - margin.left)),
+    s("text", { x: 2, y: 13 }, fitted(y.title, width - 4)));
   return { frame, atX, atY };
 }
 
@@ -26,6 +29,59 @@ function limits(values, below, above) {
   const low = Math.min(...values), high = Math.max(...values), span = high - low || high || 1;
   return [low - below * span, high + above * span];
 }
+
+/* Arrow keys on an element: left and right go along one of `rows` of items, up and down to the next row, Home and End to
+ * the ends; `show(item)` and `leave()` do the rest. */
+function addKeys(element, rows, show, leave) {
+  let row = 0, at = -1;
+  element.addEventListener("keydown", event => {
+    if (event.key === "Escape") leave();
+    const along = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    const across = rows.length > 1 ? { ArrowUp: -1, ArrowDown: 1 }[event.key] : 0;
+    if (!rows.length || (!along && !across)) return;
+    if (across) row = Math.min(rows.length - 1, Math.max(0, row + across));
+    at = Math.min(rows[row].length - 1, Math.max(0, at + (along || 0)));
+    if (rows[row].length) show(rows[row][at]);
+    event.preventDefault();
+  });
+  element.addEventListener("blur", leave);
+}
+
+/* Places on a chart, each {x, y, text}, that a pointer and keys reach: a ring marks the one whose text is shown. */
+function addPlaces(svg, places) {
+  const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden", "pointer-events": "none" });
+  svg.append(ring);
+  const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
+  const show = (place, x, y) => {
+    for (const [name, value] of [["cx", place.x], ["cy", place.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
+    const box = svg.getBoundingClientRect();
+    showTip(place.text, x === undefined ? box.left + place.x : x, y === undefined ? box.top + place.y : y);
+  };
+  svg.addEventListener("pointermove", event => {
+    const box = svg.getBoundingClientRect(), away = p => Math.hypot(p.x - event.clientX + box.left, p.y - event.clientY + box.top);
+    const best = places.reduce((a, b) => (away(b) < away(a) ? b : a));
+    if (away(best) < 30) show(best, event.clientX, event.clientY); else leave();
+  });
+  svg.addEventListener("pointerleave", leave);
+  addKeys(svg, [[...places].sort((a, b) => a.x - b.x)], show, leave);
+}
+
+/* A bar of parts, each {title, number, value, text, color}: its length is that of `most` values at full width. A part has its
+ * number of the legend where it is wide enough; pointer and arrow keys show each. `more` stands in the bar, too. */
+function partsBar(parts, most, name, ...more) {
+  const shown = parts.filter(part => part.value > 0), boxes = shown.map(part => h("i", {
+    style: `width:${100 * part.value / most}%;background:${part.color}`,
+    onpointermove: event => showTip(`${part.title}\n${part.text}`, event.clientX, event.clientY), onpointerleave: hideTip,
+  }, part.value / most > 0.04 ? String(part.number) : null));
+  const bar = h("div", { class: "bar parts memory-bar", role: "application", tabindex: 0,
+    "aria-label": `${name}. ${shown.map(part => `${part.title}: ${part.text}`).join(", ")}. Arrow keys move between the parts.` }, boxes, more);
+  addKeys(bar, [shown.map((part, i) => ({ part, box: boxes[i] }))], ({ part, box }) => {
+    const place = box.getBoundingClientRect();
+    showTip(`${part.title}\n${part.text}`, place.left, place.top + 20);
+  }, hideTip);
+  return bar;
+}
+const partsLegend = parts => parts.map(part => h("span", {}, swatch(part.color, String(part.number)), part.title));
 
 /* A line from `top` to `bottom` of a chart that goes through its `places`, x from left to right, with the pointer and
  * the arrow keys, and shows textAt(index) next to it. The keys begin at place `at`. */
@@ -46,7 +102,7 @@ function addCursor(svg, { top, bottom, places, at, textAt }) {
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("blur", leave);
   svg.addEventListener("keydown", event => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if (event.key === "Escape") leave();
     if (!by) return;
     show(at + by);
@@ -109,7 +165,7 @@ function frontierChart(place, state, onPoint) {
     for (const method of METHODS) {
       const own = points.filter(p => p.method === method);
       svg.append(s("path", { d: own.map((p, i) => `${i ? "L" : "M"}${p.x.toFixed(1)},${p.y.toFixed(1)}`).join(""),
-        fill: "none", stroke: method.color, "stroke-width": method.strong ? 2.5 : 1.5, opacity: 0.75 }));
+        fill: "none", stroke: method.color, "stroke-width": method.strong ? 2.5 : 1.5 }));
       const r = own.length === 1 ? 6 : method.strong ? 4 : 3.5;
       own.forEach(p => svg.append(mark(method, p.x, p.y, r)));
     }
@@ -183,13 +239,13 @@ function energyBars(place, state) {
   const most = Math.max(...known.map(row => row.point.energy_j)), [unit, size] = unitOf(most, ENERGY_UNITS);
   place.replaceChildren(
     h("div", { class: "legend" },
-      h("span", {}, h("i", { class: "swatch static-swatch" }), "static"),
-      h("span", {}, h("i", { class: "swatch", style: "background:var(--dynamic)" }), "dynamic")),
+      h("span", {}, h("i", { class: "swatch static-swatch" }), "static energy"),
+      h("span", {}, swatch("var(--dynamic)"), "dynamic energy")),
     ...known.map(({ title, detail, point }) => {
       const dynamic = point.energy_j - point.static_energy_j, share = value => `width:${72 * value / most}%`;
       return h("div", { class: "bar-row" }, h("span", {}, title, h("small", {}, `${detail}, ${time(point.time_s)}`)),
         h("div", { class: "bar", role: "img",
-          "aria-label": `static ${energy(point.static_energy_j)}, dynamic ${energy(dynamic)}` },
+          "aria-label": `${title}, ${detail}: static ${energy(point.static_energy_j)}, dynamic ${energy(dynamic)}` },
           h("i", { class: "static", style: share(point.static_energy_j) }), h("i", { class: "dynamic", style: share(dynamic) }),
           h("span", {}, `${digits(point.static_energy_j / size)} + ${digits(dynamic / size)} = ${digits(point.energy_j / size)}\u00a0${unit}`)));
     }));
@@ -207,10 +263,10 @@ function progressCharts(place) {
     drawToWidth(box, width => {
       const height = 150;
       const { frame, atX, atY } = axes(width, height, { left: 36, right: 12, top: 24, bottom: 40 },
-        { low: 1, high: Math.max(2, most), title: "energy measurements", ticks: ticks(0, most, 4).filter(Number.isInteger).map(v => v || 1) },
-        { low: 0, high: 100, title: "hypervolume (%)", ticks: [0, 50, 100] });
+        { low: 1, high: Math.max(2, most), title: "measurements", ticks: ticks(0, most, 4).filter(Number.isInteger).map(v => v || 1) },
+        { low: 0, high: 100, title: "share of the front that is known (%)", ticks: [0, 50, 100] });
       const line = values.map((value, i) => `${i ? `H${atX(i + 1).toFixed(1)}V` : `M${atX(1)},`}${atY(100 * value).toFixed(1)}`);
-      box.replaceChildren(s("svg", { width, height, role: "img",
+      box.replaceChildren(s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
         "aria-label": `${partition.key}${gpuText(kindOf(partition))}: ${percent(100 * last)} of the final front after ${values.length} measurements` },
         frame, s("path", { d: line.join(""), fill: "none", stroke: "var(--ergon)", "stroke-width": 2 }),
         s("circle", { cx: atX(values.length), cy: atY(100 * last), r: 3.5, fill: "var(--ergon)" }),

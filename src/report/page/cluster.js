@@ -10,19 +10,20 @@ function heading() {
   const one = ours || best, summary = one.summary;
   if (ours && others.length) {
     const less = reduction(summary.mean_time_in_system_s, best.summary.mean_time_in_system_s);
-    byId("headline").textContent = `Under ${ours.name} a job spends ${lessOrMore(less, "time")} in the system than under ${best.name}, the next best.`;
+    byId("headline").textContent = `Under ${ours.name} a job waits and runs ${hours(summary.mean_time_in_system_s)} on average: ${lessOrMore(less, "time")} than under ${best.name}, the next best policy.`;
   } else {
-    byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} in the mean.`;
+    byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} on average.`;
   }
+  sayNext("see whether this holds for other loads and seeds: ", code("ergon simulate --sweep sweep.yaml"), "; run the policy on a Slurm cluster: ", code("ergon schedule"), ".");
   byId("subtitle").textContent = `${plural(plan.jobs, "job")} on ${plural(plan.gpus, "GPU")}: ` +
-    plan.types.map(type => `${type.nodes} × ${type.gpus_per_node} ${type.name}`).join(", ") +
+    plan.types.map(type => `${plural(type.nodes, "node")} of ${type.gpus_per_node} ${type.name}`).join(", ") +
     `; ${hours(summary.simulated_s)} simulated.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
-    tile(hours(summary.mean_jct_s), `from submission to end under ${one.name}, mean of finished jobs`),
-    tile(hours(summary.mean_queue_s), "of waiting, mean of all jobs"),
-    tile(`${(100 * summary.utilization).toFixed(1)}\u00a0%`, "of the GPUs' time used"),
-    tile(quantity(summary.energy_j, BIG_ENERGY), "drawn by all GPUs"));
+    tile(hours(summary.mean_jct_s), `from submission to end, mean of finished jobs (${one.name})`),
+    tile(hours(summary.mean_queue_s), `waiting, mean of all jobs (${one.name})`),
+    tile(`${(100 * summary.utilization).toFixed(1)}\u00a0%`, `of the GPU time used (${one.name})`),
+    tile(quantity(summary.energy_j, BIG_ENERGY), `energy of all GPUs (${one.name})`));
 }
 
 function table() {
@@ -34,7 +35,7 @@ function table() {
     return silent ? null : (less ? Math.min : Math.max)(...values);
   };
   const best = columns.map(bestOf);
-  byId("policies").append(h("table", {},
+  byId("policies").append(h("table", {}, caption("Results of each policy"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, policies.map(policy => h("tr", {},
       h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.what)),
@@ -53,7 +54,7 @@ function families() {
   if (names.length < 2) return;
   const rate = value => quantity(value, RATE_UNITS);
   byId("families-section").hidden = false;
-  byId("families").append(h("table", {},
+  byId("families").append(h("table", {}, caption("Throughput of each family of models under each policy"),
     h("thead", {}, h("tr", {}, ["policy", ...names].map(name => h("th", { scope: "col" }, name)))),
     h("tbody", {}, policies.map(p => h("tr", {}, h("th", { scope: "row" }, lineIcon(p), p.name),
       names.map(name => {
@@ -81,9 +82,8 @@ function courseChart(key, title, units, cursors) {
   drawToWidth(place, width => {
     const height = 210, margin = { left: 46, right: 12, top: 24, bottom: 40 };
     const { frame, atX, atY } = axes(width, height, margin,
-      { low: 0, high: longest / HOUR, title: "hours" }, { low: 0, high: 1.05 * most / size, title: unit });
-    const lines = shown.map(p => s("path", { fill: "none", stroke: p.color, "stroke-width": p.strong ? 2.2 : 1.3,
-      d: p.course[key].map((value, k) => `${k ? "H" : `M${atX(0)},${atY(value / size).toFixed(1)}H`}${atX(Math.min(longest, (k + 1) * p.step_s) / HOUR).toFixed(1)}` +
+      { low: 0, high: longest / HOUR, title: "time (hours)" }, { low: 0, high: 1.05 * most / size, title: unit });
+    const lines = shown.map(p => s("path", { ...strokeOf(p), d: p.course[key].map((value, k) => `${k ? "H" : `M${atX(0)},${atY(value / size).toFixed(1)}H`}${atX(Math.min(longest, (k + 1) * p.step_s) / HOUR).toFixed(1)}` +
         (k + 1 < steps ? `V${atY(p.course[key][k + 1] / size).toFixed(1)}` : "")).join("") }));
     const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
@@ -143,24 +143,30 @@ function completions() {
     place.append(h("p", { class: "quiet" }, "No job ended."));
     return;
   }
+  byId("completion-legend").append(...shown.map(p => h("span", {}, lineIcon(p), p.name)));
   const logs = shown.flatMap(p => p.completion_s).map(v => Math.log10(Math.max(v, 1) / HOUR));
   const low = Math.floor(Math.min(...logs)), high = Math.ceil(Math.max(...logs)), powers = [];
   for (let k = low; k <= high; k++) powers.push(k);
   drawToWidth(place, width => {
     const height = 300, margin = { left: 46, right: 14, top: 26, bottom: 42 };
     const { frame, atX, atY } = axes(width, height, margin,
-      { low, high, title: "hours (logarithmic)", ticks: powers }, { low: 0, high: 100, title: "% of jobs", ticks: [0, 25, 50, 75, 100] });
+      { low, high, title: "time from submission to end, logarithmic (hours)", ticks: powers }, { low: 0, high: 100, title: "jobs that took no longer (%)", ticks: [0, 25, 50, 75, 100] });
     frame.querySelectorAll("text").forEach(text => { /* powers of ten as numbers */
       if (text.getAttribute("y") == height - margin.bottom + 19) text.textContent = String(+(10 ** +text.textContent).toPrecision(1));
     });
     const at = seconds => atX(Math.log10(Math.max(seconds, 1) / HOUR));
-    place.replaceChildren(s("svg", { width, height, role: "img",
-      "aria-label": shown.map(p => `${p.name}: half of the finished jobs took no longer than ${hours(p.completion_s[50])}`).join("; ") },
-      frame, shown.map(p => {
-        const share = p.summary.finished_jobs / p.summary.submitted_jobs;
-        return s("path", { fill: "none", stroke: p.color, "stroke-width": p.strong ? 2.5 : 1.5,
-          d: p.completion_s.map((v, i) => `${i ? "L" : "M"}${at(v).toFixed(1)},${atY(i * share).toFixed(1)}`).join("") });
-      })));
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": `${shown.map(p => `${p.name}: half of the finished jobs took no longer than ${hours(p.completion_s[50])}`).join("; ")}. Arrow keys move along the time.` },
+    frame, shown.map(p => {
+      const share = p.summary.finished_jobs / p.summary.submitted_jobs;
+      return s("path", { ...strokeOf(p), d: p.completion_s.map((v, i) => `${i ? "L" : "M"}${at(v).toFixed(1)},${atY(i * share).toFixed(1)}`).join("") });
+    }));
+    /* Twenty times of each power of ten. */
+    const times = Array.from({ length: 20 * (high - low) + 1 }, (_, i) => 10 ** (low + i / 20) * HOUR);
+    const doneBy = (p, seconds) => p.completion_s.filter(v => v <= seconds).length / p.completion_s.length * p.summary.finished_jobs / p.summary.submitted_jobs;
+    addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places: times.map(at), at: 10 * (high - low),
+      textAt: i => [`within ${hours(times[i])}`, ...shown.map(p => `${p.name}: ${percent(100 * doneBy(p, times[i]))} of the jobs`)].join("\n") });
+    place.replaceChildren(svg);
   });
 }
 
@@ -216,15 +222,16 @@ function gpuPictures() {
   const place = byId("gpus"), controls = byId("gpus-controls");
   let policy = policies.find(p => p.strong) || policies[0];
   byId("gpus-text").textContent = policies.every(p => p.uses)
-    ? "A row is a GPU, a colour a job; nodes of a type lie together."
-    : "A row is a node, or a few neighbours; the colour is the share of their GPUs that jobs had.";
+    ? "A row is a GPU, a box of one colour a job over time; the nodes of a type lie together. Point at a box, or move with the arrow keys, to see its job."
+    : "A row is a node, or a few neighbours; the colour is the share of their GPUs that jobs had. Point at a moment, or move with the arrow keys, to see the share.";
   let width = 0;
   function draw() {
     const picture = policy.uses ? usesPicture(policy) : sharesPicture(policy), end = policy.step_s * steps;
     const margin = { left: 0, right: 6, top: 6, bottom: 40 }, rowHeight = Math.min(14, Math.max(2, 480 / picture.rows));
     const height = Math.round(margin.top + margin.bottom + rowHeight * picture.rows), ratio = devicePixelRatio || 1;
     const canvas = h("canvas", { width: width * ratio, height: height * ratio, style: `width:${width}px;height:${height}px`,
-      role: "img", "aria-label": `Use of GPUs over time under ${policy.name}: ${(100 * policy.summary.utilization).toFixed(1)} % of the time of all GPUs` });
+      role: "application", tabindex: 0,
+      "aria-label": `Use of GPUs over time under ${policy.name}: ${(100 * policy.summary.utilization).toFixed(1)} % of the time of all GPUs. Arrow keys move over time and between rows.` });
     const context = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
     context.scale(ratio, ratio);
     context.font = "12px system-ui, sans-serif";
@@ -243,7 +250,7 @@ function gpuPictures() {
     const marks = ticks(0, end / HOUR, Math.max(3, Math.floor(width / 90))), texts = tickTexts(marks);
     context.textAlign = "center";
     marks.forEach((value, i) => context.fillText(texts[i], x(value * HOUR), height - margin.bottom + 17));
-    context.fillText("hours", (margin.left + width) / 2, height - 6);
+    context.fillText("time (hours)", (margin.left + width) / 2, height - 6);
     canvas.addEventListener("pointermove", event => {
       const box = canvas.getBoundingClientRect(), row = Math.floor((event.clientY - box.top - margin.top) / rowHeight);
       const seconds = (event.clientX - box.left - margin.left) / (width - margin.left - margin.right) * end;
@@ -251,7 +258,14 @@ function gpuPictures() {
       else showTip(picture.at(row, seconds), event.clientX, event.clientY);
     });
     canvas.addEventListener("pointerleave", hideTip);
-    place.replaceChildren(canvas);
+    const moments = Array.from({ length: 100 }, (_, k) => (k + 0.5) * end / 100), mark = h("span", { class: "at", hidden: true });
+    addKeys(canvas, Array.from({ length: picture.rows }, (_, row) => moments.map(seconds => ({ row, seconds }))), ({ row, seconds }) => {
+      const box = canvas.getBoundingClientRect();
+      mark.hidden = false;
+      mark.setAttribute("style", `left:${x(seconds) - 4}px;top:${y(row)}px;width:8px;height:${Math.max(4, rowHeight)}px`);
+      showTip(picture.at(row, seconds), box.left + x(seconds), box.top + y(row));
+    }, () => { mark.hidden = true; hideTip(); });
+    place.replaceChildren(h("div", { class: "picture" }, canvas, mark));
   }
   if (policies.length > 1) {
     const choice = h("span", { class: "choice", role: "group", "aria-label": "policy" }, policies.map(p =>
@@ -259,6 +273,7 @@ function gpuPictures() {
         policy = p;
         for (const button of choice.children) button.setAttribute("aria-pressed", String(button === event.target));
         draw();
+        say(`The picture shows ${p.name}.`);
       } }, p.name)));
     controls.append(choice);
   }

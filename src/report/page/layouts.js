@@ -8,7 +8,7 @@ const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", ...(la
 /* The difference between two rows of the same degrees: the recomputation, and the GPUs of the stages. */
 const placesOf = layout => list(layout.places)
   .map(({ gpu, gpus, stages }) => `${gpus}\u00a0${gpu} in ${plural(stages, "stage")}`).join(", ");
-const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
+const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `${percent(100 * layout.offload)} offloaded`,
   plan.counts && plural(layout.gpus, "GPU"), placesOf(layout)].filter(Boolean).join(", ");
 
 const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"], ["expert", "e"], ["FSDP", "fsdp"]]
@@ -25,7 +25,7 @@ const PARTS = [
   ["Pipeline", ["pipeline", "bubble", "uneven"]],
   ["Gradients and optimizer", ["gradients", "optimizer"]],
   ["Gathers and scatters of weights", ["fsdp"]],
-].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270, 90][i]} 55% 52%)` }));
+].map(([title, items], i) => ({ title, items, number: i + 1, color: `var(--part-${i})` }));
 const highest = layout => layout.highest_clock;
 const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
 
@@ -38,7 +38,15 @@ const keyOfLayout = layout => keyOf(nameOf(layout), gpusOf(layout), layout.recom
 const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, gpusOf(point), point.recompute) }));
 const keys = [...new Set(layouts.map(keyOfLayout)
   .concat(union.map(point => point.key)))];
-const colorOf = key => `hsl(${(212 + 137.5 * keys.indexOf(key)) % 360} 60% 45%)`;
+const SHAPES = [["circle", true], ["square", false], ["triangle", true], ["diamond", false], ["square", true], ["circle", false], ["diamond", true], ["triangle", false]];
+const styleOf = key => {
+  const i = keys.indexOf(key), [shape, strong] = SHAPES[i % SHAPES.length];
+  return { mark: shape, strong, color: `hsl(${(212 + 137.5 * i) % 360} 60% var(--tone))` };
+};
+/* "t=2,c=1,p=1,l=32,b=1" in words: degrees of 1 are left out. */
+const WORDS = { t: "tensor", c: "context", p: "pipeline", v: "virtual stages", e: "expert", fsdp: "FSDP", b: "microbatch" };
+const inWords = name => name.split(",").map(part => part.split("=")).filter(([key, value]) => WORDS[key] && (value !== "1" || key === "b"))
+  .map(([key, value]) => `${WORDS[key]}\u00a0${value}`).join(", ");
 
 const goal = () => {
   const asked = plan.objective, bounds = [
@@ -59,25 +67,30 @@ const budgetWords = () => plan.kinds
 function heading() {
   byId("job-name").textContent = plan.job || "";
   document.title = `ergon layout: ${plan.job || ""}`;
-  byId("headline").textContent = `${time(best.time_s)} and ${energy(best.energy_j)} an iteration, with ${words(best)}.`;
+  const fitting = plan.planned.fitting, which = plan.objective.goal === "least_energy" ? "The layout with the least energy" : "The fastest layout";
+  byId("headline").textContent = `${which} takes ${time(best.time_s)} and ${energy(best.energy_j)} for an iteration: ${words(best)}.`;
+  sayNext(code("ergon layout job.yaml --output DIR"), " writes a job with this layout, for ", code("ergon optimize"), ", which searches the schedules of its kernels, and for ",
+    code("ergon train"), ".");
   byId("subtitle").textContent =
     `Asked: ${goal()}. ${plan.model} on ${best.gpus_by_kind || `${plural(best.gpus, "GPU")} (${plan.gpu})`}, ${best.batch} sequences of ` +
     `${plan.sequence} tokens; times of the engine ${plan.engine}; ${budgetWords()}. ` +
-    `Recomputation ${best.recompute}, offload ratio ${digits(best.offload)}.`;
+    `Recomputation: ${best.recompute}${best.offload > 0 ? `; ${percent(100 * best.offload)} of the activations in host memory` : ""}.`;
   byId("confidence").textContent = (plan.kinds || [plan])
     .map(kind => `Energy by the model of ${kind.gpu}: ${kind.confidence}.`).join(" ");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
-    tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak (MFU)"),
-    tile(energy(best.energy_j), `an iteration, ${Math.round(best.gpu_power_w)} W a GPU`),
-    tile(gib(best.peak_bytes), "of the GPU that needs most"),
-    tile(plan.planned.fitting.toLocaleString("en"),
+    tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak FLOPs (MFU)"),
+    tile(`${Math.round(best.gpu_power_w)}\u00a0W`, "mean power of a GPU"),
+    tile(gib(best.peak_bytes), "memory of the fullest GPU"),
+    tile(fitting.toLocaleString("en"),
       `${plan.kinds ? "layouts looked at one by one" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
 }
 
-const shade = bytes =>
-  `hsl(${210 - 190 * Math.min(1, Math.max(0, bytes / plan.memory_budget_bytes))} 65% 50%)`;
+/* More memory is a larger dot, nearer to red. */
+const fullness = bytes => Math.min(1, Math.max(0, bytes / plan.memory_budget_bytes));
+const shade = bytes => `color-mix(in oklab, var(--memory-rounding) ${Math.round(100 * fullness(bytes))}%, var(--memory-weights))`;
+const dotSize = bytes => 1.8 + 2.4 * fullness(bytes);
 
 /* The union of all frontiers, and behind it those of the listed layouts. */
 function frontier() {
@@ -86,11 +99,11 @@ function frontier() {
   const [timeUnit, timeSize] = unitOf(Math.max(...all.map(p => p.time_s)), TIME_UNITS);
   const [energyUnit, energySize] = unitOf(Math.max(...all.map(p => p.energy_j)), ENERGY_UNITS);
   const shown = [...new Set(union.map(point => point.key))];
-  byId("frontier-legend").append(...shown.map(key => h("span", {},
-    h("i", { class: "swatch", style: `background:${colorOf(key)}` }), key)));
+  const titles = new Map(union.map(point => [point.key, `${inWords(point.name)} on ${gpusOf(point)}, recomputation: ${point.recompute}`]));
+  byId("frontier-legend").append(...shown.map(key => h("span", {}, markIcon(styleOf(key)), titles.get(key))), h("span", {}, ringIcon(), "the answer"));
   byId("frontier-note").textContent =
-    `No layout that was not planned could save more than ${(100 * plan.planned.frontier_gap).toFixed(1)} % of energy at the ` +
-    "deadlines that were looked at.";
+    `${plan.planned.solved} of the layouts that fit were planned over clocks. A layout that was not could save at most ` +
+    `${(100 * plan.planned.frontier_gap).toFixed(1)} % of the energy at the same time.`;
   drawToWidth(byId("frontier"), width => {
     const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
     const [xLow, xHigh] = limits(all.map(p => p.time_s / timeSize), 0.04, 0.04);
@@ -101,18 +114,18 @@ function frontier() {
     const place = p => [atX(p.time_s / timeSize), atY(p.energy_j / energySize)];
     const path = points => points.map(p => place(p).map(v => v.toFixed(1)).join(",")).join(" ");
     const [bestX, bestY] = place(best);
-    byId("frontier").replaceChildren(s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `Time and energy of ${plural(union.length, "plan")} that no other beats` }, frame,
-      curves.map(curve => s("polyline", { points: path(curve.points), fill: "none", stroke: colorOf(curve.key), opacity: 0.35 })),
-      union.map(p => {
-        const [x, y] = place(p);
-        return s("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 4.5, fill: colorOf(p.key),
-          onpointermove: event => showTip(`${p.name}, ${gpusOf(p)}\nrecompute ${p.recompute}, offload ${digits(p.offload)}\n` +
-            `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
-            `forward at ${Math.round(p.forward_mhz)} MHz, backward at ${Math.round(p.backward_mhz)} MHz in the mean`,
-          event.clientX, event.clientY), onpointerleave: hideTip });
-      }),
-      s("circle", { cx: bestX, cy: bestY, r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" })));
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0,
+      "aria-label": `Time and energy of ${plural(union.length, "plan")} that no other beats. Arrow keys move between them.` }, frame,
+    curves.map(curve => s("polyline", { class: "faint", points: path(curve.points), fill: "none", stroke: styleOf(curve.key).color, opacity: 0.5 })),
+    union.map(p => s("g", { class: "plan" }, mark(styleOf(p.key), ...place(p), 4))),
+    s("circle", { cx: bestX, cy: bestY, r: 9, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" }));
+    addPlaces(svg, union.map(p => {
+      const [x, y] = place(p);
+      return { x, y, text: `${inWords(p.name)} on ${gpusOf(p)}\nrecomputation: ${p.recompute}, ${percent(100 * p.offload)} offloaded\n` +
+        `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
+        `mean clocks: forward ${Math.round(p.forward_mhz)} MHz, backward ${Math.round(p.backward_mhz)} MHz` };
+    }));
+    byId("frontier").replaceChildren(svg);
   });
 }
 
@@ -122,13 +135,13 @@ function counts() {
     return;
   }
   const kinds = list(plan.kinds).map(kind => kind.gpu);
-  const heads = ["GPUs", ...kinds, "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
+  const heads = ["GPUs", ...kinds, "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", "notes"];
   const usedOf = ({ places }, gpu) => list(places).filter(place => place.gpu === gpu).reduce((sum, place) => sum + place.gpus, 0);
   const isBest = fastest => fastest.gpus === best.gpus && kinds.every(gpu => usedOf(fastest, gpu) === usedOf(best, gpu));
   /* One row for a number of GPUs with which nothing fits on any kinds. */
   const shown = plan.counts.filter(({ gpus, fits }, i) => fits ||
     (plan.counts.every(other => other.gpus !== gpus || !other.fits) && plan.counts.findIndex(other => other.gpus === gpus) === i));
-  byId("counts").append(h("table", {},
+  byId("counts").append(h("table", {}, caption("The fastest layout on each number of GPUs"),
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, shown.map(({ gpus, fits, fastest, on_frontier, missed }) => !fits
       ? h("tr", {}, h("th", { scope: "row" }, gpus), kinds.map(() => h("td", {})), h("td", {}, "nothing fits"),
@@ -158,10 +171,10 @@ function scatter() {
   const [timeUnit, timeSize] = unitOf(edge, TIME_UNITS);
   const [energyUnit, energySize] = unitOf(Math.max(...drawn.map(i => ys[i])), ENERGY_UNITS);
   byId("scatter-text").textContent =
-    "With everything at the highest clock; the colour is the memory of the GPU that needs most.";
-  byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => h("span", {},
-    h("i", { class: "swatch", style: `background:${shade(share * plan.memory_budget_bytes)}` }),
-    gib(share * plan.memory_budget_bytes))));
+    `Each dot is a layout with everything at the highest clock; the larger and the redder, the more memory its fullest GPU needs. ` +
+    "The ring is the layout that is chosen in the table below.";
+  byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => share * plan.memory_budget_bytes).map(bytes => h("span", {},
+    s("svg", { width: 14, height: 14, "aria-hidden": "true" }, s("circle", { cx: 7, cy: 7, r: dotSize(bytes), fill: shade(bytes) })), gib(bytes))));
   const feasible = plan.tried.feasible;
   byId("scatter-note").textContent = [
     pointTimes.length < feasible && `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ` +
@@ -175,13 +188,15 @@ function scatter() {
     const [yLow, yHigh] = limits(drawn.map(i => ys[i] / energySize), 0.05, 0.05);
     const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
       { low: low - 0.02 * (high - low), high: high + 0.02 * (high - low), title: `Time per iteration (${timeUnit})` },
-      { low: yLow, high: yHigh, title: `Energy per iteration (${energyUnit})` });
-    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-      "aria-label": `${pointTimes.length} layouts by time and energy` }, frame,
-      drawn.map(i => s("circle", { cx: atX(pointTimes[i] / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: 2.5,
-        fill: shade(pointBytes[i]), opacity: 0.7 })));
-    ring = s("circle", { r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 });
+      { low: yLow, high: yHigh, title: `Energy per iteration, all GPUs (${energyUnit})` });
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0,
+      "aria-label": `${pointTimes.length} layouts by time and energy. Arrow keys move between them, from the fastest on.` }, frame,
+      drawn.map(i => s("circle", { class: "dot", cx: atX(pointTimes[i] / timeSize).toFixed(1), cy: atY(ys[i] / energySize).toFixed(1), r: dotSize(pointBytes[i]).toFixed(1),
+        fill: shade(pointBytes[i]) })));
+    ring = s("circle", { class: "chosen", r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" });
     svg.append(ring);
+    addPlaces(svg, drawn.map(i => ({ x: atX(pointTimes[i] / timeSize), y: atY(ys[i] / energySize),
+      text: `${time(pointTimes[i], 4)}, ${energy(ys[i], 4)}, ${gib(pointBytes[i])} on the fullest GPU` })));
     placeOf = layout => [atX(highest(layout).time_s / timeSize), atY(highest(layout).energy_j / energySize)];
     const [x, y] = placeOf(best);
     ring.setAttribute("cx", x); ring.setAttribute("cy", y);
@@ -194,13 +209,19 @@ function scatter() {
 }
 
 function ranking(show) {
-  const heads = ["layout", "batch", "recompute", "offload", "GiB", "time", "tokens/s", "MFU",
+  const heads = ["layout", "batch", "recompute", "offloaded", "memory", "time", "tokens/s", "MFU",
     "energy", "J/token", "W a GPU", plan.kinds && "which GPUs"].filter(Boolean);
-  byId("top").append(h("table", {},
+  const buttons = layouts.map((layout, i) => h("button", { type: "button", class: "row", "aria-pressed": String(i === 0), onclick: () => choose(i) }, degrees(layout)));
+  function choose(i) {
+    buttons.forEach((button, k) => button.setAttribute("aria-pressed", String(k === i)));
+    show(layouts[i]);
+    say(`The charts show ${words(layouts[i])}.`);
+  }
+  byId("top").append(h("table", {}, caption("The best layouts, in the order of the goal"),
     h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours", onpointerenter: () => show(layout) },
-      h("th", { scope: "row" }, degrees(layout)), h("td", {}, layout.batch), h("td", {}, layout.recompute),
-      h("td", {}, layout.offload.toFixed(3)), h("td", {}, (layout.peak_bytes / GIB).toFixed(1)), h("td", {}, time(layout.time_s)),
+    h("tbody", {}, layouts.map((layout, i) => h("tr", { class: i ? "" : "ours" },
+      h("th", { scope: "row" }, buttons[i]), h("td", {}, layout.batch), h("td", {}, layout.recompute),
+      h("td", {}, percent(100 * layout.offload)), h("td", {}, gib(layout.peak_bytes)), h("td", {}, time(layout.time_s)),
       h("td", {}, Math.round(layout.tokens_per_s).toLocaleString("en")), h("td", {}, `${(100 * layout.mfu).toFixed(1)}\u00a0%`),
       h("td", {}, energy(layout.energy_j)), h("td", {}, digits(layout.energy_j / (layout.tokens_per_s * layout.time_s))),
       h("td", {}, Math.round(layout.gpu_power_w)), plan.kinds ? h("td", { class: "one-line" }, placesOf(layout)) : null)))));
@@ -208,39 +229,29 @@ function ranking(show) {
 
 function items() {
   const present = PARTS.filter(part => layouts.some(layout => partOf(part, layout) > 0));
-  byId("items-legend").append(...present.map(part =>
-    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+  byId("items-legend").append(...partsLegend(present));
   const most = Math.max(...layouts.map(layout => highest(layout).time_s));
   byId("items").append(...layouts.map(layout => h("div", { class: "bar-row" },
     h("span", {}, degrees(layout), h("small", {}, `${time(highest(layout).time_s)}, ${rowDetails(layout)}`)),
-    h("div", { class: "bar memory-bar", role: "img", "aria-label": `${degrees(layout)}: ${time(highest(layout).time_s)}` },
-      present.map(part => h("i", {
-        style: `width:${100 * partOf(part, layout) / most}%;background:${part.color}`,
-        onpointermove: event => showTip(`${part.title}\n${time(partOf(part, layout))}, ` +
-          `${(100 * partOf(part, layout) / highest(layout).time_s).toFixed(1)} %`, event.clientX, event.clientY),
-        onpointerleave: hideTip }))))));
+    partsBar(present.map(part => ({ ...part, value: partOf(part, layout),
+      text: `${time(partOf(part, layout))}, ${percent(100 * partOf(part, layout) / highest(layout).time_s)}` })), most,
+    `${words(layout)}: ${time(highest(layout).time_s)}`))));
 }
 
 /* The memory of one GPU of each stage. Returns a function that shows the stages of another layout. */
 function bytes() {
   const used = MEMORY_PARTS.filter(part => layouts.some(layout => list(layout.stages).some(stage => bytesOf(part, stage.items) > 0)));
   const most = Math.max(plan.memory_budget_bytes, ...layouts.map(layout => layout.peak_bytes));
-  byId("bytes-legend").append(...used.map(part =>
-    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
+  byId("bytes-legend").append(...partsLegend(used), h("span", {}, h("i", { class: "budget-mark" }), "budget of the GPU"));
   /* ergon memory takes jobs on GPUs of one kind. */
   byId("bytes-note").hidden = Boolean(plan.kinds);
   const show = layout => {
     byId("bytes-text").textContent =
-      `One GPU of each stage of ${degrees(layout)} at its worst moment; the line is the budget.`;
+      `One GPU of each pipeline stage at its worst moment, with ${words(layout)}.`;
     byId("bytes").replaceChildren(...list(layout.stages).map((stage, i) => h("div", { class: "bar-row" },
       h("span", {}, `stage ${i}`, h("small", {}, `${stageKind(layout, i) ? `${stageKind(layout, i).gpu}, ` : ""}${gib(stage.peak_bytes)}, ${plural(stage.layers, "layer")}, ` +
-        `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
-      h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${i}: ${gib(stage.peak_bytes)}` },
-        used.map(part => h("i", {
-          style: `width:${100 * bytesOf(part, stage.items) / most}%;background:${part.color}`,
-          onpointermove: event => showTip(`stage ${i}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, stage.items))}`,
-            event.clientX, event.clientY),
-          onpointerleave: hideTip })),
+        `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ${percent(100 * stage.offload)} offloaded` : ""))),
+      partsBar(bytesParts(used, stage.items, gib), most, `Stage ${i}: ${gib(stage.peak_bytes)} of ${gib(budgetOf(layout, i))}`,
         h("b", { style: `left:${100 * budgetOf(layout, i) / most}%`, title: `budget ${gib(budgetOf(layout, i))}` })))));
   };
   show(best);

@@ -61,9 +61,9 @@ function fillCell(cell, { text, small, share, color }) {
   cell.replaceChildren(...parts.filter(Boolean));
 }
 
-/* `name` is of its rows, "jobs"; `make` gives { key, cells } of an item. Returns what shows a list of items. */
-function keyedTable(place, heads, name, make) {
-  const body = h("tbody", {}), table = h("table", {}, h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))), body);
+/* `title` is the caption, `name` is of its rows, "jobs"; `make` gives { key, cells } of an item. Returns what shows a list of items. */
+function keyedTable(place, title, heads, name, make) {
+  const body = h("tbody", {}), table = h("table", {}, caption(title), h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))), body);
   const rows = new Map(), more = h("button", { type: "button", class: "more", onclick: () => { all = !all; show(items); } });
   let items = [], all = false, order = null;
   function rowOf({ key, cells }) {
@@ -107,6 +107,8 @@ function heading(status, jobs) {
   byId("headline").textContent = running
     ? `${plural(running, "job")} ${run(running)} on ${grouped(use.managed)} of ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`
     : `No job runs on the ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`;
+  /* Said again only when it has changed: the numbers of a calm cluster stay silent. */
+  if (live.said !== byId("headline").textContent) say(live.said = byId("headline").textContent);
   document.title = `ergon schedule: ${running} ${run(running)}, ${waiting} ${wait(waiting)}`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").replaceChildren(...[
@@ -124,13 +126,17 @@ function troubles(status, jobs) {
       .map(node => `Node ${node.name} is ${node.state === "unknown" ? "in an unknown state" : node.state}${node.reason ? `: ${node.reason}` : "."}`),
     ...[...jobs.values()].filter(job => job.needs_attention).map(job => `Job ${jobName(job)} of ${job.user || NONE}: ${job.reason || "it needs attention."}`)];
   byId("trouble-section").hidden = !items.length;
+  if (items.length)
+    sayNext(`look at what is listed under “What needs a look” (${items.length}); `, code("ergon jobs"), " lists the jobs in a terminal.");
+  else
+    sayNext("nothing needs a look. ", code("ergon submit job.yaml"), " gives a job to the cluster, ", code("ergon jobs"), " lists them in a terminal.");
   byId("trouble").replaceChildren(...items.slice(0, MOST_TROUBLES).map(text => h("li", {}, text)),
     ...(items.length > MOST_TROUBLES ? [h("li", {}, `and ${items.length - MOST_TROUBLES} more`)] : []));
 }
 
 /* ---- GPUs by node ---- */
 const map = { made: null, squares: [], texts: new Map(), at: 0, lit: null };
-const USES = [["managed", "a job, in its colour"], ["managed moving", "starts or stops"], ["foreign", "a job of others"], ["free", "free"], ["unavailable", "node not up"]];
+const USES = [["managed", "a managed job, in its colour of the table below"], ["managed moving", "starts or stops"], ["foreign", "a job that ergon does not manage"], ["free", "free"], ["unavailable", "node not up"]];
 
 /* Marks all GPUs of a job; null: none. */
 function light(id) {
@@ -233,7 +239,7 @@ function runningRow(job) {
     { text: nodesText(list(job.nodes)) },
     { text: isNumber(job.point) ? String(job.point) : NONE },
     { text: percentDone(job), share, small: share === null ? null : `${grouped(job.iteration)} of ${grouped(job.iterations)}` },
-    isNumber(job.iteration_s) ? { text: time(job.iteration_s), small: "an iteration" } : { text: NONE },
+    isNumber(job.iteration_s) ? { text: time(job.iteration_s) } : { text: NONE },
     coming(job.ends_unix_s),
     { text: isNumber(job.starts) ? String(Math.max(0, job.starts - 1)) : NONE },
   ] };
@@ -249,8 +255,8 @@ function waitingRow(job) {
   ] };
 }
 
-const showRunning = keyedTable(byId("running"), ["job", "GPUs", "where", "point", "done", "speed", "ends", "restarts"], "jobs", runningRow);
-const showWaiting = keyedTable(byId("waiting"), ["job", "GPUs", "has waited", "should start", "why it waits"], "jobs", waitingRow);
+const showRunning = keyedTable(byId("running"), "Jobs with GPUs", ["job", "GPUs", "nodes", "point of its plan", "done", "time of an iteration", "should end", "restarts"], "jobs", runningRow);
+const showWaiting = keyedTable(byId("waiting"), "Jobs that wait", ["job", "GPUs", "has waited", "should start", "why it waits"], "jobs", waitingRow);
 
 function tables(status, jobs) {
   const all = [...jobs.values()], running = all.filter(hasGpus), waiting = all.filter(job => !hasGpus(job));
@@ -284,7 +290,7 @@ function momentChart(title, note, units, lines) {
     const most = Math.max(...known), [unit, size] = unitOf(most, units);
     const height = 200, margin = { left: 50, right: 14, top: 26, bottom: 42 }, first = moments[0].ms;
     const longest = Math.max(60, (moments[moments.length - 1].ms - first) / 1000), [timeUnit, timeSize] = LENGTHS.find(([, size]) => longest >= 2 * size);
-    const { frame, atX, atY } = axes(width, height, margin, { low: 0, high: longest / timeSize, title: timeUnit },
+    const { frame, atX, atY } = axes(width, height, margin, { low: 0, high: longest / timeSize, title: `time since the page was opened (${timeUnit})` },
       { low: 0, high: 1.08 * (most || 1) / size, title: unit });
     const places = moments.map(moment => atX((moment.ms - first) / 1000 / timeSize));
     const path = line => {
@@ -298,7 +304,9 @@ function momentChart(title, note, units, lines) {
     };
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": `${title} since this page was opened, now ${lines.map(line => line.text(moments[moments.length - 1][line.key])).join(", ")}. Arrow keys move along it.` },
-    frame, lines.map(line => s("path", { d: path(line), fill: "none", stroke: line.color, "stroke-width": line.dashed ? 1.6 : 2.2, "stroke-dasharray": line.dashed ? "6 4" : null })));
+    frame, lines.map(line => s("path", { d: path(line), fill: "none", stroke: line.color, "stroke-width": line.dashed ? 1.6 : 2.2, "stroke-dasharray": line.dashed ? "6 4" : null })),
+    lines.filter(line => isNumber(moments[moments.length - 1][line.key])).map(line => s("circle", { cx: places[places.length - 1], r: 3.5,
+      cy: atY(moments[moments.length - 1][line.key] / size), fill: line.color })));
     addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places, at: places.length - 1,
       textAt: i => [`${length((Date.now() - moments[i].ms) / 1000)} ago`, ...lines.filter(line => isNumber(moments[i][line.key])).map(line => line.text(moments[i][line.key]))].join("\n") });
     /* It stays while a person reads values off it. */
@@ -315,10 +323,10 @@ function momentChart(title, note, units, lines) {
 }
 const watts = value => quantity(value, POWER_UNITS);
 const charts = [
-  momentChart("Power", "Of all nodes, at the operating points of their jobs; dashed: the cap.", POWER_UNITS, [
+  momentChart("Power", "Of all nodes, with their jobs at the points of their plans; dashed: the cap.", POWER_UNITS, [
     { key: "cap", color: "var(--memory-rounding)", dashed: true, text: value => (isNumber(value) ? `cap ${watts(value)}` : "no cap") },
     { key: "power", color: "var(--ergon)", text: value => `power ${watts(value)}` }]),
-  momentChart("GPUs with managed jobs", "Those of jobs that start or stop among them.", [["GPUs", 1]], [{ key: "busy", color: "var(--sequential-clocks)", text: value => plural(value, "GPU") }]),
+  momentChart("GPUs with managed jobs", "Jobs that start or stop count, too.", [["GPUs", 1]], [{ key: "busy", color: "var(--sequential-clocks)", text: value => plural(value, "GPU") }]),
   momentChart("Jobs that wait", "All managed jobs that have not ended and do not have GPUs.", [["jobs", 1]], [{ key: "waiting", color: "var(--nanobatching)", text: value => plural(value, "job") }]),
 ];
 
@@ -329,7 +337,7 @@ function notes(status) {
   const extra = [["why", "why"], ["gain", "expected gain"], ["cost", "cost"]].filter(([key]) => recent.some(note => note[key]));
   const columns = JSON.stringify(extra);
   if (columns !== noteColumns)
-    showNotes = keyedTable(byId("notes"), ["time", "what", ...extra.map(([, title]) => title)], "lines", ({ note, key }) => (
+    showNotes = keyedTable(byId("notes"), "Decisions and actions of the last hour", ["time", "what", ...extra.map(([, title]) => title)], "lines", ({ note, key }) => (
       { key, cells: [{ text: clock(note.at_unix_s, true) }, { text: note.text || NONE }, ...extra.map(([part]) => ({ text: note[part] || NONE }))] }));
   noteColumns = columns;
   byId("notes-text").textContent = recent.length ? "" : "Nothing was decided or done.";

@@ -11,27 +11,31 @@ function heading() {
   byId("job-name").textContent = plan.job || "";
   document.title = `ergon memory: ${plan.job || ""}`;
   byId("headline").textContent = plan.fits
-    ? mixed ? `Every stage fits; ${gib(limit - plan.peak_bytes)} are left on stage ${plan.binding_stage}.`
-            : `${gib(plan.peak_bytes)} on every GPU are enough.`
-    : `${gib(plan.peak_bytes)} are needed${mixed ? ` on a ${binding.gpu}` : ""}, ${gib(plan.peak_bytes - limit)} too many.`;
+    ? `The layout fits: the fullest GPU needs ${gib(plan.peak_bytes)} of its budget of ${gib(limit)}.`
+    : `The layout does not fit: ${mixed ? `a ${binding.gpu}` : "a GPU"} needs ${gib(plan.peak_bytes)}, ${gib(plan.peak_bytes - limit)} more than it has.`;
+  if (plan.fits)
+    sayNext("see how long an iteration takes, and whether another layout is faster: ", code("ergon layout job.yaml"), ".");
+  else
+    sayNext("find what fits: ", code("ergon memory job.yaml --solve-offload gpu"), " moves activations to host memory, ", code("ergon layout job.yaml"), " tries all layouts.");
   byId("subtitle").textContent =
     `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}): tensor ${layout.tensor}, context ${layout.context}, ` +
     `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}` +
     `${layout.expert > 1 ? `, experts over ${plural(layout.expert, "rank")}` : ""}` +
     `${layout.fsdp ? `, weights over ${layout.fsdp} ranks (FSDP)` : ""}; ` +
     `${layout.microbatches} microbatches of ${layout.microbatch} × ${layout.sequence} tokens; ` +
-    `recomputation ${plan.recompute}, offload ratio ${digits(plan.offload)}` +
-    `${stages.some(stage => stage.offload !== plan.offload) ? " or less, each stage its own" : ""}.`;
+    `recomputation: ${plan.recompute}` +
+    (plan.offload > 0 ? `; ${percent(100 * plan.offload)} of the activations${stages.some(stage => stage.offload !== plan.offload) ? ", or less," : ""} in host memory.` : ".");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const host = Math.max(...stages.map(stage => stage.host_bytes));
   byId("tiles").append(
-    tile(gib(plan.peak_bytes), `peak, of stage ${plan.binding_stage} ${momentText(binding.moment, "its")}`),
-    tile(gib(limit), `budget${mixed ? " there" : ""}, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
+    tile(gib(plan.peak_bytes), `highest need of a GPU: pipeline stage ${plan.binding_stage}, ${momentText(binding.moment, "its")}`),
+    tile(gib(limit), `budget${mixed ? " of that GPU" : " of a GPU"}, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
+    tile(gib(Math.abs(limit - plan.peak_bytes)), plan.fits ? "left on that GPU" : "missing on that GPU"),
     ...(host > 0 ? [tile(gib(host), "host memory for each GPU, at most")] : []));
   byId("memory-note").textContent = {
-    arena: "Every tensor takes its bytes, as in an arena.",
-    framework: "Every tensor takes the block that a caching allocator gives it.",
-    static: "All buffers are taken when the training begins, and stay.",
+    arena: "Counted are the bytes of the tensors, without what an allocator adds (accounting: arena).",
+    framework: "Each tensor counts as the block that a framework's caching allocator gives it (accounting: framework).",
+    static: "All buffers are taken when the training begins, and stay (accounting: static).",
   }[plan.accounting];
 }
 
@@ -40,26 +44,16 @@ function momentText(moment, whose) {
 }
 
 function legend() {
-  byId("memory-legend").append(...present.map(part =>
-    h("span", {}, h("i", { class: "swatch", style: `background:${part.color}` }), part.title)));
-}
-
-function stageTip(stage, part, items) {
-  return `stage ${stage.stage}: ${part.title.toLowerCase()}\n${gib(bytesOf(part, items))}`;
+  byId("memory-legend").append(...partsLegend(present), h("span", {}, h("i", { class: "budget-mark" }), "budget of the GPU"));
 }
 
 function bars() {
-  const most = mostBytes;
   byId("memory-bars").append(...stages.map(stage => h("div", { class: "bar-row" },
     h("span", {}, `stage ${stage.stage}`, h("small", {},
       `${mixed ? `${stage.gpu}: ` : ""}${gib(stage.peak_bytes)}, worst ${momentText(stage.moment, "a")}` +
-      (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
-    h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${stage.stage}: ${gib(stage.peak_bytes)}` },
-      present.map(part => h("i", {
-        style: `width:${100 * bytesOf(part, stage.items) / most}%;background:${part.color}`,
-        onpointermove: event => showTip(stageTip(stage, part, stage.items), event.clientX, event.clientY),
-        onpointerleave: hideTip })),
-      h("b", { style: `left:${100 * stage.budget_bytes / most}%`, title: `budget ${gib(stage.budget_bytes)}` })))));
+      (stage.offload > 0 ? `, ${percent(100 * stage.offload)} offloaded` : ""))),
+    partsBar(bytesParts(present, stage.items, gib), mostBytes, `Stage ${stage.stage}: ${gib(stage.peak_bytes)} of ${gib(stage.budget_bytes)}`,
+      h("b", { style: `left:${100 * stage.budget_bytes / mostBytes}%`, title: `budget ${gib(stage.budget_bytes)}` })))));
 }
 
 /* The parts of pass k of a stage. */
@@ -73,8 +67,8 @@ function courseChart(stage, place, most) {
   drawToWidth(place, width => {
     const height = 210, margin = { left: 40, right: 10, top: 24, bottom: 40 };
     const { frame, atX, atY } = axes(width, height, margin,
-      { low: 0, high: count, title: "passes", ticks: ticks(0, count, 5).filter(Number.isInteger) },
-      { low: 0, high: most / GIB, title: "GiB", ticks: ticks(0, most / GIB, 4) });
+      { low: 0, high: count, title: "passes of the stage", ticks: ticks(0, count, 5).filter(Number.isInteger) },
+      { low: 0, high: most / GIB, title: "memory (GiB)", ticks: ticks(0, most / GIB, 4) });
     const low = new Array(count).fill(0), areas = [];
     for (const part of present) {
       const up = [], down = [];
@@ -126,7 +120,7 @@ function courses() {
   for (const stage of stages) {
     const box = h("div", {});
     byId("memory-charts").append(h("div", {}, h("h3", {}, `Stage ${stage.stage}${mixed ? `, ${stage.gpu}` : ""}`),
-      h("p", {}, `${gib(stage.peak_bytes)}; up to ${plural(stage.groups, "activation group")} in flight`), box));
+      h("p", {}, `At most ${gib(stage.peak_bytes)}, with the activations of ${stage.groups === 1 ? "1 forward pass" : `${stage.groups} forward passes`}.`), box));
     courseChart(stage, box, most);
   }
   const all = (plan.layout || {}).microbatches;
@@ -135,8 +129,8 @@ function courses() {
 }
 
 function numbers() {
-  byId("memory-table").append(h("table", {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GiB"), stages.map(stage => h("th", { scope: "col" }, `stage ${stage.stage}`)))),
+  byId("memory-table").append(h("table", {}, caption("Memory of one GPU of each stage at its worst moment, in GiB"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "part (GiB)"), stages.map(stage => h("th", { scope: "col" }, `stage ${stage.stage}`)))),
     h("tbody", {},
       mixed ? h("tr", {}, h("th", { scope: "row" }, "GPU"), stages.map(stage => h("td", {}, stage.gpu))) : [],
       present.map(part => h("tr", {}, h("th", { scope: "row" }, part.title),

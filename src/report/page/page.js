@@ -19,18 +19,19 @@ function headline() {
     ? [reduction(end.time_s, start.time_s), reduction(end.energy_j, start.energy_j)]
     : [versus.max_throughput_time_reduction_percent, versus.max_throughput_energy_reduction_percent];
   if (saved.every(isNumber))
-    byId("headline").textContent = `Same training iteration, ${lessOrMore(saved[0], "time")} and ${lessOrMore(saved[1], "energy")}` +
-      (hasIso ? `; at the time of sequential + clocks, ${lessOrMore(iso, "energy")}.` : ".");
+    byId("headline").textContent = `An iteration of this training takes ${lessOrMore(saved[0], "time")} and ${lessOrMore(saved[1], "energy")} with the selected plan.`;
   if (!plan.job) return;
   const layers = list(job.layers), gpus = list(plan.stages).length ? (job.pipeline || 1) * (job.gpus_per_stage || 1) : 0;
   byId("subtitle").textContent = [
+    saved.every(isNumber) ? "Compared with one kernel after the other at the highest clock, as training frameworks run it." : "",
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
       `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${devices || "unknown device"}): ` +
       `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? plural(layers[0], "layer") : `${layers.join(", ")} layers`}` : "") +
       `, tensor degree ${job.tensor || 1}` + (job.sequence_parallel ? " with sequence parallelism" : "") + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
     `One iteration trains on ${job.microbatches || "?"} ${job.microbatches === 1 ? "microbatch" : "microbatches"} of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
-  ].join(" ");
+  ].filter(Boolean).join(" ");
+  sayNext("choose a point by its time with ", code("ergon show plan.json --deadline SECONDS"), ", and train with it: ", code("ergon train job.yaml --plan plan.json"), ".");
   if (!end) return;
   const clocks = pointOf("sequential+clocks", 0), tokens = job.microbatches * job.microbatch_size * job.sequence;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
@@ -49,7 +50,7 @@ function comparison() {
     ["energy saved\u00a0¹", m => percent(m.versus.max_throughput_energy_reduction_percent)],
     ["energy saved, same time\u00a0²", m => percent(m.versus.iso_time_energy_reduction_percent)],
     ["time saved, same energy\u00a0³", m => percent(m.versus.iso_energy_time_reduction_percent)]];
-  byId("comparison-table").append(h("table", {},
+  byId("comparison-table").append(h("table", {}, caption("Time and energy of each way to run the iteration"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, METHODS.map(method => h("tr", { class: method.key === "ergon" ? "ours" : null },
       h("th", { scope: "row" }, markIcon(method), method.title, h("small", {}, method.what)),
@@ -88,7 +89,7 @@ function clocksText(used, kind) {
 
 function recipe(method, point, index) {
   const start = pointOf("sequential", 0), directions = ["forward", "backward"];
-  const clocks = h("table", {}, h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
+  const clocks = h("table", {}, caption("Clocks of the microbatches of each stage"), h("tbody", {}, list(plan.stages).flatMap((stage, entry) => directions.map(direction => {
     const used = counts(point, entry, direction, option => option.clock_mhz).sort((a, b) => b[0] - a[0]);
     const modes = counts(point, entry, direction, option => option.mode);
     return h("tr", {}, h("th", { scope: "row" }, `stage ${stage.stage}${stage.chunk ? `.${stage.chunk}` : ""} ${direction}`, gpuLine(kindOf(stage))),
@@ -110,7 +111,7 @@ function recipe(method, point, index) {
       `${lessOrMore(reduction(point.energy_j, start.energy_j), "energy")} than sequential at full clock`) : null,
     h("h3", {}, "Clocks of the microbatches"), clocks,
     schedules.size ? h("h3", {}, "Launch slot and SMs of communication") : null,
-    schedules.size ? h("table", {}, h("tbody", {}, [...schedules].map(([row, one]) => {
+    schedules.size ? h("table", {}, caption("When communication starts, and on how many SMs"), h("tbody", {}, [...schedules].map(([row, one]) => {
       const [partition, kind] = row.split("|");
       const sorted = [...one].sort((a, b) => b[1] - a[1]), rest = sorted.length - 4;
       return h("tr", {}, h("th", { scope: "row" }, partition, gpuLine(KINDS_OF_GPUS[kind] || {})),

@@ -38,6 +38,8 @@ function fill(node, attributes, children) {
   return node;
 }
 const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const caption = text => h("caption", { class: "unseen" }, text);
+const swatch = (color, number, kind) => h("i", { class: kind ? `swatch ${kind}` : "swatch", style: `background:${color}` }, number);
 const s = (tag, attributes, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
@@ -60,7 +62,7 @@ const time = (value, significant = 3) => quantity(value, TIME_UNITS, significant
 const energy = (value, significant = 3) => quantity(value, ENERGY_UNITS, significant);
 const percent = value => (isNumber(value) ? `${(Math.round(value * 10) / 10 + 0).toFixed(1).replace("-", "−")}\u00a0%` : NONE);
 const reduction = (value, reference) => 100 * (1 - value / reference);
-const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const plural = (count, word, words = `${word}s`) => `${count} ${count === 1 ? word : words}`;
 
 /* "12.9 % less energy", "3.0 % more time", "the same time" */
 function lessOrMore(value, what) {
@@ -97,10 +99,22 @@ const jobColor = number => `hsl(${(number * 137.5) % 360} 55% ${44 + (number * 2
 const rgb = color => `rgb(${color.join(",")})`;
 const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 125 ? "#14202c" : "#ffffff");
 
+/* Says what a reader may do next: texts, and commands as code. */
+function sayNext(...parts) {
+  byId("next").hidden = false;
+  byId("next").replaceChildren(h("b", {}, "Next:"), ...parts);
+}
+const code = text => h("code", {}, text);
+
 /* ---- the tip ---- */
+let byKey = false; /* the reader uses keys: what they reach is said, too */
+addEventListener("keydown", () => { byKey = true; }, true);
+addEventListener("pointermove", () => { byKey = false; }, true);
+const say = text => { byId("said").textContent = text; };
 function showTip(text, x, y) {
   const tip = byId("tip");
   tip.textContent = text;
+  if (byKey) say(text);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   const left = x + 14 + box.width > innerWidth ? x - box.width - 14 : x + 14;

@@ -52,10 +52,14 @@ function heading() {
   const change = one && changeOf(load, one, "mean_time_in_system_s");
   const several = groups.length > 1 || shown.group.loads.length > 1;
   if (change && (change.low === null || change.sure))
-    byId("headline").textContent = `Under ${one.name} a job spends ${lessOrMore(-change.mean, "time")} in the system than under ${reference}.`;
+    byId("headline").textContent = `Under ${one.name} a job waits and runs ${hours(inSystem(one))} on average: ${lessOrMore(-change.mean, "time")} than under ${reference}.`;
   else if (change)
-    byId("headline").textContent = `No sure difference between ${one.name} and ${reference} in the time that a job spends in the system.`;
-  byId("subtitle").textContent = `${change && several ? `So it is for ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}` +
+    byId("headline").textContent = `${plural(plan.points, "simulation")} show no sure difference between ${one.name} and ${reference} in the time that a job waits and runs.`;
+  else
+    byId("headline").textContent = `${plural(plan.points, "simulation")} of ${plural(policies.length, "policy", "policies")}.`;
+  sayNext(plan.missing ? "finish the sweep with the same command: " : plan.seeds > 1 ? "compare the policies in the case and at the load that you have, then run one on a Slurm cluster: " : "repeat with more seeds to know how sure this is (key seeds of the sweep): ",
+    code(plan.missing || plan.seeds < 2 ? "ergon simulate --sweep sweep.yaml" : "ergon schedule"), ".");
+  byId("subtitle").textContent = `${change && several ? `In the case ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}` +
     (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
     (plan.missing ? `. ${plan.missing.toLocaleString("en")} are missing: the sweep is not complete.` : ".");
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
@@ -76,13 +80,13 @@ function cell(load, policy, [, key, units, less]) {
   const change = policy.name === reference ? null : changeOf(load, policy, key);
   const verdict = change && change.sure && less !== null && comparable(load, policy, key) ? (change.mean < 0 === less ? "better" : "worse") : null;
   return h("td", {}, intervalText(metricOf(load, policy, key), units),
-    change ? h("small", { class: verdict }, changeText(change)) : null);
+    change ? h("small", { class: verdict }, [changeText(change), verdict].filter(Boolean).join(", ")) : null);
 }
 
 function table() {
   const load = shown.load;
   const columns = METRICS.filter(([, key]) => policies.some(p => isNumber(metricOf(load, p, key).mean)));
-  byId("policies").replaceChildren(h("table", { class: "intervals" },
+  byId("policies").replaceChildren(h("table", { class: "intervals" }, caption(`Results of each policy: ${groupName(shown.group)}, load ${load.load}`),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, policies.map(policy => h("tr", {},
       h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.name === reference ? "the reference" : policy.what)),
@@ -93,6 +97,7 @@ function choices(redraw) {
   const choice = (title, items, name, pick) => h("label", {}, title, h("select", { onchange: event => {
     pick(items[event.target.selectedIndex]);
     redraw();
+    say(`The page shows ${groupName(shown.group)} at load ${shown.load.load}.`);
   } }, items.map(item => h("option", { selected: item === shown.group || item === shown.load }, name(item)))));
   const loads = () => choice("Load", shown.group.loads, load => String(load.load), load => { shown.load = load; });
   const place = byId("choices");
@@ -107,12 +112,12 @@ function choices(redraw) {
 
 /* ---- against the load ---- */
 const CHARTS = [
-  ["mean_time_in_system_s", "Time in the system, mean of all jobs"],
-  ["mean_jct_s", "Completion, mean of finished jobs"],
-  ["p99_jct_s", "Completion, 99\u00a0% of finished jobs"],
-  ["mean_throughput", "Samples a second"],
+  ["mean_time_in_system_s", "Waiting and running, mean of all jobs"],
+  ["mean_jct_s", "Completion time, mean of finished jobs"],
+  ["p99_jct_s", "Completion time, 99\u00a0% of finished jobs"],
+  ["mean_throughput", "Throughput"],
   ["energy_j", "Energy of all GPUs"],
-  ["utilization", "GPUs used"],
+  ["utilization", "GPU time used"],
 ];
 
 function loadChart([key, title]) {
@@ -120,18 +125,19 @@ function loadChart([key, title]) {
   const lines = policies.map(policy => ({ policy, points: loads.map(load => ({ load: load.load, ...metricOf(load, policy, key) })).filter(p => isNumber(p.mean)) }))
     .filter(line => line.points.length);
   if (!lines.length) return null;
-  const high = p => p.mean + (p.half_width || 0), low = p => p.mean - (p.half_width || 0), all = lines.flatMap(line => line.points);
+  const high = p => p.mean + (p.half_width || 0), low = p => Math.max(Math.min(0, p.mean), p.mean - (p.half_width || 0)), all = lines.flatMap(line => line.points);
   const [unit, size] = unitOf(Math.max(...all.map(high)), units), place = h("div", {});
   drawToWidth(place, width => {
     const height = 240, margin = { left: 46, right: 14, top: 24, bottom: 40 };
     const [bottom, top] = limits(all.flatMap(p => [low(p) / size, high(p) / size]), 0.05, 0.05);
     const { frame, atX, atY } = axes(width, height, margin,
-      { low: loads[0].load, high: loads[loads.length - 1].load, title: "load" }, { low: Math.max(bottom, Math.min(0, ...all.map(low))), high: top, title: unit || "jobs" });
+      { low: loads[0].load, high: loads[loads.length - 1].load, title: "load (1: as in the trace)" },
+      { low: Math.max(bottom, Math.min(0, ...all.map(p => p.mean / size))), high: top, title: (unit && unit.replace(/^(.*)\/s$/, "$1samples/s")) || "jobs" });
     const x = p => atX(p.load).toFixed(1), y = value => atY(value / size).toFixed(1);
-    const bands = lines.map(({ policy, points }) => s("path", { fill: policy.color, opacity: 0.16, stroke: "none",
+    const bands = lines.map(({ policy, points }) => s("path", { class: "band", fill: policy.color, opacity: 0.16, stroke: "none",
       d: `M${[...points.map(p => `${x(p)},${y(high(p))}`), ...points.map(p => `${x(p)},${y(low(p))}`).reverse()].join("L")}Z` }));
     const means = lines.map(({ policy, points }) => [
-      s("path", { fill: "none", stroke: policy.color, "stroke-width": policy.strong ? 2.5 : 1.6, d: `M${points.map(p => `${x(p)},${y(p.mean)}`).join("L")}` }),
+      s("path", { ...strokeOf(policy), d: `M${points.map(p => `${x(p)},${y(p.mean)}`).join("L")}` }),
       points.map(p => s("circle", { cx: x(p), cy: y(p.mean), r: policy.strong ? 3.5 : 2.6, fill: policy.color }))]);
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": `${title} against the load. Arrow keys move between loads.` }, frame, bands, means);
@@ -146,7 +152,7 @@ function loadChart([key, title]) {
 function charts() {
   byId("loads-section").hidden = shown.group.loads.length < 2;
   if (shown.group.loads.length < 2) return;
-  const intervals = plan.pool_traces || plan.seeds > 1 ? `: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals. ` : ". ";
+  const intervals = plan.pool_traces || plan.seeds > 1 ? `: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals, which are cut at zero. ` : ". ";
   byId("loads-text").textContent = `${groupName(shown.group)}${intervals}At load 2 jobs come twice as fast as in the trace.`;
   byId("loads-legend").replaceChildren(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
   byId("loads").replaceChildren(...CHARTS.map(loadChart).filter(Boolean));
@@ -169,24 +175,24 @@ function capChart(lines) {
     const height = Math.round(Math.min(420, Math.max(280, width * 0.5)));
     const [xLow, xHigh] = limits(all.map(p => p.time.mean / timeSize), 0.05, 0.07), [yLow, yHigh] = limits(all.map(p => p.energy.mean / energySize), 0.08, 0.08);
     const { frame, atX, atY } = axes(width, height, { left: 46, right: 14, top: 26, bottom: 42 },
-      { low: Math.max(0, xLow), high: xHigh, title: `Time in the system, mean of all jobs (${timeUnit})` },
+      { low: Math.max(0, xLow), high: xHigh, title: `Waiting and running, mean of all jobs (${timeUnit})` },
       { low: Math.max(0, yLow), high: yHigh, title: `Energy of all GPUs (${energyUnit})` });
     const x = p => atX(p.time.mean / timeSize), y = p => atY(p.energy.mean / energySize);
     const drawn = lines.map(({ policy, points }) => [
-      s("path", { fill: "none", stroke: policy.color, "stroke-width": policy.strong ? 2.5 : 1.6, d: `M${points.map(p => `${x(p).toFixed(1)},${y(p).toFixed(1)}`).join("L")}` }),
+      s("path", { ...strokeOf(policy), d: `M${points.map(p => `${x(p).toFixed(1)},${y(p).toFixed(1)}`).join("L")}` }),
       points.map(p => s("circle", { cx: x(p), cy: y(p), r: policy.strong ? 4 : 3, fill: policy.color }))]);
     const named = lines.find(line => line.policy.strong) || lines[0];
     const apart = named.points.filter((p, i) => named.points.slice(i + 1).every(q => Math.abs(x(p) - x(q)) > 45 || Math.abs(y(p) - y(q)) > 13));
     const names = apart.map(p => s("text", { class: "halo", x: x(p) + 7, y: y(p) - 7 }, capName(p.group).replace(" of the power", "")));
     const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
-      "aria-label": "Time in the system against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names, ring);
+      "aria-label": "Time waiting and running against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names, ring);
     let current = null;
     const show = (p, px, py) => {
       current = p;
       for (const [key, value] of [["cx", x(p)], ["cy", y(p)], ["visibility", "visible"]]) ring.setAttribute(key, value);
       const box = svg.getBoundingClientRect();
-      showTip(`${p.policy.name}, ${capName(p.group)}\n${intervalText(p.time, HOURS)} in the system, ` +
+      showTip(`${p.policy.name}, ${capName(p.group)}\n${intervalText(p.time, HOURS)} waiting and running, ` +
         intervalText(p.energy, BIG_ENERGY), px === undefined ? box.left + x(p) : px, py === undefined ? box.top + y(p) : py);
     };
     const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
@@ -216,7 +222,7 @@ function caps() {
   const lines = capsLike(shown.group).length > 1 ? capPoints() : [];
   byId("caps-section").hidden = lines.length === 0;
   if (!lines.length) return;
-  byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is sooner, further down is less energy` +
+  byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is faster, further down is less energy` +
     `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is not an advantage." : "."}`;
   byId("caps-legend").replaceChildren(...lines.map(({ policy }) => h("span", {}, lineIcon(policy), policy.name)));
   byId("caps").replaceChildren(capChart(lines));
@@ -239,12 +245,12 @@ function method() {
       "together, while days and nights are lost.");
   if (plan.pool_traces || plan.seeds > 1)
     texts.push(`Every policy gets the same ${repeats}, so the changes relative to ${reference} (small) are means of the pairs' ratios ` +
-      `and are often known better than the values themselves. Intervals are Student's at ${level}, each by itself: of twenty that hold ` +
-      "nothing, one is expected to look sure.");
+      `and are often known better than the values themselves. Intervals are Student's at ${level}, each by itself: one of twenty changes that ` +
+      "are mere chance is expected to look sure.");
   byId("method").append(...texts.map(text => h("p", {}, text)));
   byId("policies-note").textContent = policies.length < 2 ? "" :
-    `Small: the change relative to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " In colour where its interval does not contain zero: green is better, red worse; " +
-      "completion, which is of finished jobs, and energy only where as many finished." : "");
+    `Small: the change relative to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " Better and worse stand where its interval does not contain zero; for " +
+      "completion time, which is of finished jobs, and energy only where as many jobs finished." : "");
 }
 
 if (groups.length) {

@@ -171,7 +171,8 @@ function pipelineCharts(place, controls, note, state) {
     if (after && after !== first)
       shown.push({ timeline: after, title: `After: ${method.title}, ${state.own() ? "the selected plan" : "your choice"}` });
     place.replaceChildren(...shown.map(one => {
-      one.canvas = h("canvas", { role: "img", "aria-label": `${one.title}: ${summary(one.timeline)}` });
+      one.canvas = h("canvas", { role: "application", tabindex: 0, "aria-label": `${one.title}: ${summary(one.timeline)}. Arrow keys move between passes and stages.` });
+      const mark = h("span", { class: "at", hidden: true });
       const at = event => {
         const box = one.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
         const hit = one.boxes.find(b => x >= b.left && x <= b.right && y >= b.top && y < b.bottom);
@@ -180,7 +181,15 @@ function pipelineCharts(place, controls, note, state) {
       one.canvas.addEventListener("pointermove", at);
       one.canvas.addEventListener("pointerdown", at);
       one.canvas.addEventListener("pointerleave", hideTip);
-      return h("div", { class: "timeline" }, h("h3", {}, one.title, h("span", {}, ` · ${summary(one.timeline)}`)), one.canvas);
+      const rowsOfBoxes = one.timeline.stages.map(row => row.map(span => ({ span })));
+      addKeys(one.canvas, rowsOfBoxes, ({ span }) => {
+        const hit = one.boxes.find(b => b.span === span), box = one.canvas.getBoundingClientRect();
+        mark.hidden = !hit;
+        if (!hit) { say("This pass lies outside the part that is shown."); return; }
+        mark.setAttribute("style", `left:${hit.left}px;top:${hit.top}px;width:${hit.right - hit.left}px;height:${hit.bottom - hit.top}px`);
+        showTip(spanText(hit), box.left + hit.right, box.top + hit.bottom);
+      }, () => { mark.hidden = true; hideTip(); });
+      return h("div", { class: "timeline" }, h("h3", {}, one.title, h("span", {}, ` · ${summary(one.timeline)}`)), h("div", { class: "picture" }, one.canvas, mark));
     }));
     draw();
     const point = method && method.points[state.kept.point];
@@ -205,8 +214,8 @@ const KINDS = [["gemm", "matrix product"], ["memory", "memory-bound"], ["attenti
 
 function partitionCharts(place, legend) {
   const pictures = list(plan.partition_timelines);
-  legend.append(...KINDS.map(([kind, text]) =>
-    h("span", {}, h("i", { class: "swatch", style: `background:var(--${kind})` }), text)));
+  legend.append(...KINDS.map(([kind, text], i) => h("span", {}, swatch(`var(--${kind})`, String(i + 1), "kind"), text)));
+  const numberOf = kind => String(KINDS.findIndex(([key]) => key === kind) + 1);
   for (const picture of pictures) {
     const partition = list(plan.partitions).find(p => p.key === picture.key && kindOf(p) === kindOf(picture)) || {};
     const lanes = list(picture.lanes), box = h("div", {});
@@ -223,20 +232,23 @@ function partitionCharts(place, legend) {
     drawToWidth(box, width => {
       const end = Math.max(...lanes.flatMap(lane => list(lane.spans).map(span => span.end_s)), 1e-9);
       const [unit, size] = unitOf(end, TIME_UNITS), laneHeight = 38, top = 4, height = top + lanes.length * laneHeight + 42;
-      const { frame, atX } = axes(width, height, { left: 12, right: 14, top, bottom: 42 },
+      const { frame, atX } = axes(width, height, { left: 17, right: 17, top, bottom: 42 },
         { low: 0, high: end / size, title: `time (${unit})` }, { low: 0, high: 1, title: "", ticks: [] });
-      const svg = s("svg", { width, height, role: "img", "aria-label": lanes.map(lane => `${lane.name}: ` +
-        list(lane.spans).map(span => `${span.name} from ${time(span.start_s)} to ${time(span.end_s)}`).join(", ")).join("; ") }, frame);
+      const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0, "aria-label": lanes.map(lane => `${lane.name}: ` +
+        list(lane.spans).map(span => `${span.name} from ${time(span.start_s)} to ${time(span.end_s)}`).join(", ")).join("; ") + ". Arrow keys move between the kernels." }, frame);
+      const marks = lanes.map(() => []);
       lanes.forEach((lane, row) => list(lane.spans).forEach(span => {
         const x = atX(span.start_s / size), w = Math.max(1, atX(span.end_s / size) - x - 1), y = top + row * laneHeight;
         const op = list(partition.ops).find(one => one.name === span.name);
         const kind = span.name === "join" ? "join" : row === 1 ? "communication" : (op || {}).kind || "gemm";
         const tip = `${span.name}\n${time(span.start_s)} to ${time(span.end_s)} (${time(span.end_s - span.start_s)})`;
         const text = row === 1 && span.name !== "join" ? `${span.name}, ${picture.sms} SMs` : span.name;
-        const rect = s("rect", { x, y, width: w, height: laneHeight - 6, rx: 3, fill: `var(--${kind})`,
+        const rect = s("rect", { x, y, width: w, height: laneHeight - 6, rx: 3, fill: `var(--${kind})`, stroke: "var(--quiet)",
           onpointermove: event => showTip(tip, event.clientX, event.clientY), onpointerleave: hideTip });
         svg.append(rect);
-        const fits = [text, span.name].find(t => t.length * 6.6 + 6 < w);
+        marks[row].push({ x: x + w / 2, y: y + laneHeight / 2, text: tip });
+        const named = `${numberOf(kind)} ${text}`;
+        const fits = [named, `${numberOf(kind)} ${span.name}`, numberOf(kind)].find(t => t.length * 6.6 + 4 < w);
         if (fits)
           svg.append(s("text", { x: x + w / 2, y: y + laneHeight / 2 + 1, "text-anchor": "middle", "pointer-events": "none",
             style: "fill:var(--box-ink)" }, fits));
@@ -245,6 +257,13 @@ function partitionCharts(place, legend) {
         const x = atX(comm.start_s / size);
         svg.append(s("line", { class: "axis", x1: x, x2: x, y1: top, y2: top + lanes.length * laneHeight - 6, "stroke-width": 2 }));
       }
+      const ring = s("circle", { r: 9, fill: "none", stroke: "var(--focus)", "stroke-width": 3, visibility: "hidden" });
+      svg.append(ring);
+      addKeys(svg, marks, place => {
+        for (const [name, value] of [["cx", place.x], ["cy", place.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
+        const on = svg.getBoundingClientRect();
+        showTip(place.text, on.left + place.x, on.top + place.y);
+      }, () => { ring.setAttribute("visibility", "hidden"); hideTip(); });
       box.replaceChildren(svg);
     });
   }

@@ -76,10 +76,10 @@ function courseChart(place, { title, lines, band, zero, range, tall }) {
       "aria-label": `${title} over ${axis.name}. Arrow keys move along it.` }, frame,
     s("clipPath", { id: clip }, s("rect", { x: margin.left, y: margin.top - 6, width: width - margin.left - margin.right + 6, height: height - margin.top - margin.bottom + 12 })),
     s("g", { "clip-path": `url(#${clip})` },
-      bandPath.length ? s("path", { d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`, fill: lines[0].color, opacity: 0.18 }) : null,
+      bandPath.length ? s("path", { d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`, fill: lines[0].color, class: "band", opacity: 0.18 }) : null,
       lines.map(line => [
         s("path", { d: pathOf(line.values, x, y), fill: "none", stroke: line.color, "stroke-width": line.wide ? 2.4 : 1.4,
-          "stroke-linejoin": "round", opacity: line.faint ? 0.35 : 1 }),
+          "stroke-linejoin": "round", class: line.faint ? "faint" : null, opacity: line.faint ? 0.35 : 1 }),
         line.marks || line.values.filter(isNumber).length === 1
           ? line.values.map((value, i) => (isNumber(value) ? s("circle", { cx: x(i), cy: y(value), r: 3.4, fill: line.color }) : null)) : null])));
     const textAt = i => [placeText(i), ...lines.filter(line => line.text && isNumber(line.values[i])).map(line => line.text(line.values[i], i))].join("\n");
@@ -121,24 +121,32 @@ function heading() {
   const step = lastOf("step"), loss = lastOf("loss"), validation = lastOf("validation_loss");
   byId("job-name").textContent = plan.job || "";
   const done = `${step < plan.updates ? `${grouped(step)} of ` : ""}${grouped(plan.updates)} step${plan.updates === 1 ? "" : "s"}`;
-  byId("headline").textContent = isNumber(loss) ? `The loss is ${loss.toFixed(3)} after ${done}.` : `No loss is known after ${done}.`;
+  const began = column("loss").find(isNumber), path = began > loss ? `fell from ${began.toFixed(3)} to` : began < loss ? `rose from ${began.toFixed(3)} to` : "is";
+  byId("headline").textContent = isNumber(loss) ? `The loss ${path} ${loss.toFixed(3)} in ${done}.` : `No loss is known after ${done}.`;
+  if (step < plan.updates)
+    sayNext("continue from the last checkpoint with the same command: ", code("ergon train job.yaml --output DIR"), ".");
+  else
+    sayNext("write the weights in Hugging Face's format: ", code("ergon train job.yaml --output DIR --export WEIGHTS"), ".");
   const where = onHost ? "the host’s CPU" : `${plan.ranks > 1 ? `${plan.ranks} × ` : ""}${plan.device}`;
   byId("subtitle").textContent = `${modelName}, ${quantity(plan.parameters, [["billion", 1e9], ["million", 1e6]])} parameters, on ${where}: ` +
-    `${grouped(lastOf("tokens"))} tokens, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} a step.`;
+    `${grouped(lastOf("tokens"))} tokens so far, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} tokens in a step.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const [known, uncertainty] = perToken(lastOf("j_per_token"), lastOf("j_per_token_uncertainty"));
   const speed = lastOf("tokens_per_s"), mfu = lastOf("mfu"), power = lastOf("power_w"), joules = lastOf("j_per_token");
   byId("tiles").append(...[
     isNumber(validation) && tile(validation.toFixed(3), "validation loss"),
     tile(grouped(speed), `tokens a second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
-    isNumber(mfu) && tile(percent(100 * mfu), "MFU: of the GPU’s peak"),
+    isNumber(mfu) && tile(percent(100 * mfu), "of the GPU’s peak FLOPs (MFU)"),
     isNumber(power) && tile(`${grouped(power)}\u00a0W`, onHost ? "power of the CPUs" : plan.ranks > 1 ? "power of all GPUs" : "power of the GPU"),
-    isNumber(joules) && tile(known, `for a token, ±\u00a0${uncertainty}`),
-    isNumber(plan.energy_j) && tile(energy(plan.energy_j), "for the run so far"),
-    tile(quantity(lastOf("time_s"), LONG_TIMES), "in steps"),
+    isNumber(joules) && tile(known, uncertainty === "not known" ? "energy of a token" : `energy of a token, ±\u00a0${uncertainty}`),
+    isNumber(plan.energy_j) && tile(energy(plan.energy_j), "energy of the run so far"),
+    tile(quantity(lastOf("time_s"), LONG_TIMES), "of time in steps"),
     isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? `memory of the ${onHost ? "rank" : "GPU"} with most` : "memory"),
   ].filter(Boolean));
 }
+
+const lossIcon = (color, marked) => s("svg", { width: 26, height: 12, "aria-hidden": "true" },
+  s("line", { x1: 1, x2: 25, y1: 6, y2: 6, stroke: color, "stroke-width": 2.4 }), marked ? s("circle", { cx: 13, cy: 6, r: 3.4, fill: color }) : null);
 
 function lossChart() {
   const loss = column("loss"), validation = column("validation_loss"), noisy = rows > 160;
@@ -148,10 +156,9 @@ function lossChart() {
   const held = validation.some(isNumber);
   if (held) lines.push({ values: validation, color: "var(--dynamic)", wide: true, marks: true, text: text("validation") });
   const place = h("div", {});
-  byId("loss-chart").append(...[held ? h("div", { class: "legend" }, h("span", {}, h("i", { class: "swatch", style: "background:var(--sequential-clocks)" }), "training"),
-    h("span", {}, h("i", { class: "swatch", style: "background:var(--dynamic)" }), "validation")) : null, place].filter(Boolean));
+  byId("loss-chart").append(...[held ? h("div", { class: "legend" }, h("span", {}, lossIcon("var(--sequential-clocks)", false), "training"), h("span", {}, lossIcon("var(--dynamic)", true), "validation")) : null, place].filter(Boolean));
   if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours; the scale is that of all but the beginning.";
-  courseChart(place, { title: "loss", lines, range: rangeOfLoss(lines), tall: true });
+  courseChart(place, { title: "loss (nats a token)", lines, range: rangeOfLoss(lines), tall: true });
 }
 
 function charts() {
@@ -160,21 +167,21 @@ function charts() {
   const [many, speedSize] = unitOf(lastOf("tokens_per_s") / 10, COUNT_UNITS);
   byId("speed-text").textContent = isNumber(lastOf("j_per_token"))
     ? "Means between two lines of the log. The band around the energy of a token is its uncertainty, 95\u00a0%."
-    : "Means between two lines of the log. No sensor measured the energy.";
-  card("speed-charts", "Speed", "Checkpoints and what lies between steps are left out.",
-    { title: `${many}tokens/s`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
+    : "Means between two lines of the log. This machine has no sensor of energy that ergon can read.";
+  card("speed-charts", "Speed", "The time of steps alone: checkpoints and pauses do not count.",
+    { title: `speed (${many}tokens/s)`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
   card("speed-charts", "Energy of a token", onHost ? "All CPU packages, including other work on them." : "All GPUs of the run.",
-    { title: unit, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
+    { title: `energy (${unit})`, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
       lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
   card("speed-charts", "Power", onHost ? "All CPU packages." : "All GPUs together.",
-    { title: "W", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
-  card("speed-charts", "MFU", "The model’s FLOPs over the GPU’s peak; what is computed again does not count.",
-    { title: "%", zero: true, lines: one("mfu", "var(--nanobatching-clocks)", value => `${value.toFixed(1)} %`, 100) });
+    { title: "power (W)", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
+  card("speed-charts", "MFU", "The share of the GPU’s peak FLOPs that the model needs; recomputed operations do not count.",
+    { title: "MFU (%)", zero: true, lines: one("mfu", "var(--nanobatching-clocks)", value => `${value.toFixed(1)} %`, 100) });
   card("optimizer-charts", "Norm of the gradient", "Over all parameters, before it is clipped.",
     { title: "norm", zero: true, lines: one("gradient_norm", "var(--memory-weights)", value => `norm ${digits(value)}`) });
   const most = Math.max(...column("learning_rate").filter(isNumber)), power = most > 0 ? Math.floor(Math.log10(most)) : 0;
-  card("optimizer-charts", "Learning rate", "Of matrices and vectors alike.",
-    { title: `10${minus(String(power)).replace(/./g, c => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789−".indexOf(c)])}`, zero: true,
+  card("optimizer-charts", "Learning rate", "The same for matrices and vectors.",
+    { title: `learning rate (10${minus(String(power)).replace(/./g, c => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789−".indexOf(c)])})`, zero: true,
       lines: one("learning_rate", "var(--nanobatching)", value => `rate ${minus((value * 10 ** power).toExponential(2))}`, 10 ** -power) });
 }
 
@@ -182,14 +189,12 @@ function charts() {
 function memory() {
   const items = Object.entries(plan.memory_items || {}).filter(([, bytes]) => bytes > 0);
   const all = items.reduce((sum, [, bytes]) => sum + bytes, 0), size = bytes => quantity(bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]);
-  const color = item => `background:var(--memory-${{ messages: "layer", inputs: "other" }[item] || item})`;
-  const text = ([item, bytes]) => `${item} ${size(bytes)}`;
+  const parts = items.map(([item, bytes], i) => ({ title: `${item} ${size(bytes)}`, number: i + 1, value: bytes, text: percent((100 * bytes) / all),
+    color: `var(--memory-${{ messages: "layer", inputs: "other" }[item] || item})` }));
   byId("memory-title").parentNode.hidden = !items.length;
   byId("memory-text").textContent = `${size(all)} of ${onHost ? "memory" : "the GPU"}${plan.ranks > 1 ? ", on the rank with most" : ""}. All of it is taken before the first step.`;
-  byId("memory-legend").append(...items.map(item => h("span", {}, h("i", { class: "swatch", style: color(item[0]) }), text(item))));
-  byId("memory-bar").append(h("div", { class: "bar", role: "img", "aria-label": items.map(text).join(", ") },
-    items.map(item => h("i", { style: `width:${(100 * item[1]) / all}%;${color(item[0])}`,
-      onpointermove: event => showTip(`${text(item)}\n${percent((100 * item[1]) / all)}`, event.clientX, event.clientY), onpointerleave: hideTip }))));
+  byId("memory-legend").append(...partsLegend(parts));
+  byId("memory-bar").append(partsBar(parts, all, `Memory: ${size(all)}`));
 }
 
 /* The ways that were tried on steps of the run, the running way in bold. */
@@ -197,14 +202,14 @@ function trials() {
   const found = plan.trials, saved = found && found.saved;
   byId("trials-title").parentNode.hidden = !found;
   if (!found) return;
-  /* A value and its uncertainty to the first digit of the latter; what is not known is "-". */
+  /* A value and its uncertainty to the first digit of the latter; what is not known is a dash. */
   const within = (value, half, unit) => {
-    if (!isNumber(value)) return "-";
+    if (!isNumber(value)) return NONE;
     if (!isNumber(half)) return `${digits(value)}\u00a0${unit}`;
     const places = Math.min(6, Math.max(0, half > 0 ? -Math.floor(Math.log10(half)) : 3));
     return minus(`${value.toFixed(places)} ± ${half.toFixed(places)}\u00a0${unit}`);
   };
-  const share = key => (isNumber(saved[`${key}_uncertainty`]) ? within(100 * saved[key], 100 * saved[`${key}_uncertainty`], "%") : "-");
+  const share = key => (isNumber(saved[`${key}_uncertainty`]) ? within(100 * saved[key], 100 * saved[`${key}_uncertainty`], "%") : "an unknown share");
   byId("trials-text").textContent = (found.best === found.reference
     ? `${found.best} is the best of the ways that were tried on steps of this run.`
     : !isNumber(saved.time_uncertainty)
@@ -212,12 +217,12 @@ function trials() {
     : `${found.best} saves ${share("time")} of the time and ${share("energy")} of the energy of a step against ${found.reference} execution, measured round by round on steps of this run.`) +
     (found.changed ? ` These are the numbers of series ${found.series}, since the ${found.changed} of a step had changed.` : "") +
     (found.unmet ? " No way that was tried is within what was asked for." : "");
-  byId("trials-table").append(h("table", {},
-    h("thead", {}, h("tr", {}, ["way", "a step takes", "needs", "steps measured"].map(text => h("th", { scope: "col" }, text)))),
+  byId("trials-table").append(h("table", {}, caption("Time and energy of a step, run in each way"),
+    h("thead", {}, h("tr", {}, ["way", "time of a step", "energy of a step", "steps measured"].map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, list(found.ways).filter(way => way.rounds > 0).map(way => h("tr", {},
       h("th", { scope: "row" }, way.way === found.best ? h("b", {}, way.way) : way.way),
-      h("td", {}, within(way.step_ms, way.step_ms_uncertainty, "ms")),
-      h("td", {}, within(way.step_j, way.step_j_uncertainty, "J")),
+      h("td", { class: "one-line" }, within(way.step_ms, way.step_ms_uncertainty, "ms")),
+      h("td", { class: "one-line" }, within(way.step_j, way.step_j_uncertainty, "J")),
       h("td", {}, `${way.steps} in ${plural(way.rounds, "round")}`))))));
 }
 
