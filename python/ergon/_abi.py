@@ -283,6 +283,7 @@ class erg_ask_submit(c.Structure):
         ("per_node", c.c_int32),
         ("program", c.c_char_p),
         ("watch", c.c_void_p),
+        ("measure_s", c.c_double),
     ]
 
 
@@ -1066,7 +1067,7 @@ SIZES = {
     erg_ask_probe: 112,
     erg_ask_programme: 72,
     erg_ask_simulate: 24,
-    erg_ask_submit: 120,
+    erg_ask_submit: 128,
     erg_ask_sweep: 56,
     erg_ask_tokenize: 64,
     erg_ask_trace: 56,
@@ -1133,7 +1134,7 @@ OFFSETS = {
     erg_ask_probe: {"size": 0, "device": 8, "calibrate": 16, "rows": 24, "from": 32, "base": 40, "gpus": 48, "seed": 56, "thermal": 64, "turn_s": 72, "until_s": 80, "command": 88, "program": 96, "watch": 104},
     erg_ask_programme: {"size": 0, "plan": 8, "method": 16, "point": 24, "stage": 32, "dwell_s": 40, "least_change_mhz": 48, "clocks_only": 56, "watch": 64},
     erg_ask_simulate: {"size": 0, "options": 8, "watch": 16},
-    erg_ask_submit: {"size": 0, "live": 8, "job": 16, "like": 24, "resume": 32, "arguments": 40, "argument_count": 48, "gpus": 56, "gpus_most": 64, "type": 72, "deadline": 80, "weight": 88, "per_node": 96, "program": 104, "watch": 112},
+    erg_ask_submit: {"size": 0, "live": 8, "job": 16, "like": 24, "resume": 32, "arguments": 40, "argument_count": 48, "gpus": 56, "gpus_most": 64, "type": 72, "deadline": 80, "weight": 88, "per_node": 96, "program": 104, "watch": 112, "measure_s": 120},
     erg_ask_sweep: {"size": 0, "file": 8, "folder": 16, "part": 24, "slurm_tasks": 32, "program": 40, "watch": 48},
     erg_ask_tokenize: {"size": 0, "model": 8, "files": 16, "file_count": 24, "output": 32, "key": 40, "end": 48, "watch": 56},
     erg_ask_trace: {"size": 0, "cluster": 8, "profiles": 16, "recipe": 24, "log": 32, "seed": 40, "watch": 48},
