@@ -1,6 +1,7 @@
 /* Rounding by local search: trades options between pairs of instructions. */
 #include "iteration/rounding_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -89,39 +90,46 @@ static bool on_time(const struct rounding *rounding, struct place_range range)
     return true;
 }
 
-/* The time that all others leave to place `p` and its successor `q`. */
-struct window {
-    double ready;  /* q cannot start before */
-    double limit;  /* p must finish by then for its other successor */
-    double latest; /* q must finish by then */
-};
-
-static struct window window_of(const struct rounding *rounding, int32_t p, int32_t q,
-                               double deadline_s)
+/*
+ * The cheapest two options for p and its successor q in the time that all others leave them.
+ * Returns whether they are cheaper. One of the two gets a slower option then: most pairs have no
+ * time for that, which the next option of each tells.
+ */
+static bool best_pair(struct rounding *rounding, int32_t p, int k, double deadline_s)
 {
-    return (struct window){
-        .ready = rounding_ready_without(rounding, &rounding->places[q], p),
-        .limit = rounding_limit_without(rounding, &rounding->places[p], deadline_s, q),
-        .latest = rounding->latest[q]};
-}
-
-/* The cheapest two options for p and q in their window. Returns whether they are cheaper. */
-static bool best_pair(struct rounding *rounding, int32_t p, int32_t q, double latency_s,
-                      struct window window)
-{
-    const struct rounding_place *first = &rounding->places[p], *second = &rounding->places[q];
-    uint32_t a = rounding->choice[p], b = rounding->choice[q];
+    const struct rounding_place *first = &rounding->places[p];
+    const int32_t q = first->after[k];
+    const struct rounding_place *second = &rounding->places[q];
+    const uint32_t a = rounding->choice[p], b = rounding->choice[q];
+    const uint32_t fastest = a > TRADED ? a - TRADED : 0;
+    const double start = rounding->start[p], latency_s = first->after_s[k];
+    const double latest = rounding->latest[q]; /* of q's finish */
+    const double soonest = start + first->options[fastest].time_s + latency_s;
+    bool slower_p = a + 1 < first->option_count;
+    bool slower_q =
+        b + 1 < second->option_count && !(soonest + second->options[b + 1].time_s > latest);
+    if (!slower_p && !slower_q)
+        return false;
+    const double limit = rounding_limit_without(rounding, first, deadline_s, q); /* of p's finish */
+    slower_p = slower_p && !(start + first->options[a + 1].time_s > limit);
+    if (!slower_p && !slower_q)
+        return false;
+    const double ready = rounding_ready_without(rounding, second, p); /* for q's start */
+    slower_q = slower_q && !(ready + second->options[b + 1].time_s > latest);
+    if (!slower_p && !slower_q)
+        return false;
     double before = first->options[a].cost_j + second->options[b].cost_j;
     double least = before - 1e-12 * fabs(before); /* not for an error of addition */
-    uint32_t slowest = b + TRADED < second->option_count ? b + TRADED : second->option_count - 1;
+    uint32_t slowest = b;
+    if (slower_q)
+        slowest = b + TRADED < second->option_count ? b + TRADED : second->option_count - 1;
     bool cheaper = false;
-    for (uint32_t o = a > TRADED ? a - TRADED : 0; o <= a + TRADED && o < first->option_count;
-         o++) {
-        double finish = rounding->start[p] + first->options[o].time_s;
-        double from = finish + latency_s > window.ready ? finish + latency_s : window.ready;
-        while (slowest > 0 && from + second->options[slowest].time_s > window.latest)
+    for (uint32_t o = slower_q ? fastest : a + 1; o <= a + TRADED && o < first->option_count; o++) {
+        double finish = start + first->options[o].time_s;
+        double from = finish + latency_s > ready ? finish + latency_s : ready;
+        while (slowest > 0 && from + second->options[slowest].time_s > latest)
             slowest--;
-        if (finish > window.limit || from + second->options[slowest].time_s > window.latest)
+        if (finish > limit || from + second->options[slowest].time_s > latest)
             break;
         double sum = first->options[o].cost_j + second->options[slowest].cost_j;
         if (sum < least) {
@@ -143,8 +151,7 @@ static bool trade(struct rounding *rounding, int32_t p, int k, struct place_rang
 {
     int32_t q = rounding->places[p].after[k];
     uint16_t old_p = rounding->choice[p], old_q = rounding->choice[q];
-    if (!best_pair(rounding, p, q, rounding->places[p].after_s[k],
-                   window_of(rounding, p, q, deadline_s)))
+    if (!best_pair(rounding, p, k, deadline_s))
         return false;
     struct place_range range = {p, q + 1};
     update_starts(rounding, range);
@@ -227,38 +234,43 @@ static void copy_microbatch(struct rounding *rounding, struct place_range range,
     }
 }
 
+/* Starts and latest finishes of all places must be right and stay so. */
 static void try_range(struct rounding *rounding, struct place_range range, double deadline_s,
                       struct erg_rng *rng)
 {
-    size_t count = (size_t)(range.to - range.from);
+    const size_t count = (size_t)(range.to - range.from);
     uint16_t *choice = rounding->choice + range.from;
-    double before = cost_of(rounding, range);
+    double *start = rounding->start + range.from, *latest = rounding->latest + range.from;
+    double kept_start[LARGEST], kept_latest[LARGEST], before = cost_of(rounding, range);
+    assert(count <= LARGEST);
     memcpy(rounding->kept, choice, count * sizeof *choice);
+    memcpy(kept_start, start, count * sizeof *start);
+    memcpy(kept_latest, latest, count * sizeof *latest);
     if (rounding->microbatches == 1 || erg_rng_below(rng, 2))
         speed_up_some(rounding, range, rng);
     else
         copy_microbatch(rounding, range, deadline_s, rng);
-    update_starts(rounding, range);
-    update_latest(rounding, range, deadline_s);
     /* First those worth their time's price, in one direction or the other, then all. */
     double share = 1.05 - 0.3 * erg_rng_uniform(rng);
     if (erg_rng_below(rng, 2)) {
+        update_latest(rounding, range, deadline_s);
         fill_forward(rounding, range, share);
         fill_backward(rounding, range, deadline_s, 0);
+        update_starts(rounding, range);
     } else {
+        update_starts(rounding, range);
         fill_backward(rounding, range, deadline_s, share);
         fill_forward(rounding, range, 0);
+        update_latest(rounding, range, deadline_s);
     }
-    update_starts(rounding, range);
-    update_latest(rounding, range, deadline_s);
     trade_within(rounding, range, deadline_s);
-    bool keep = cost_of(rounding, range) <= before; /* ties too: they move the slack about */
-    if (!keep)
-        memcpy(choice, rounding->kept, count * sizeof *choice);
-    update_starts(rounding, range);
-    update_latest(rounding, range, deadline_s);
-    if (keep)
+    if (cost_of(rounding, range) <= before) { /* ties too: they move the slack about */
         spread(rounding, range, (struct place_range){0, (int32_t)rounding->count}, deadline_s);
+        return;
+    }
+    memcpy(choice, rounding->kept, count * sizeof *choice);
+    memcpy(start, kept_start, count * sizeof *start);
+    memcpy(latest, kept_latest, count * sizeof *latest);
 }
 
 void erg_rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
