@@ -143,21 +143,11 @@ struct kept_slice {
     const char *gpus; /* bits, hexadecimal */
 };
 
-/* A record as the file has it: what cannot be seen anew; times are UTC. */
+/* A record as the file has it. */
 struct kept_job {
-    uint32_t id;
+    struct erg_managed_job record; /* of it what cannot be seen anew; times are UTC */
     const struct kept_slice *intended, *asked;
     size_t intended_count, asked_count;
-    int point, told_point;
-    double intended_w, told_w, before_w;
-    long plan;
-    long incarnation, incarnation_before;
-    double checkpoint, longest_save_s;
-    double released_s, stopped_s, killed_s, not_before_s;
-    bool unsure;
-    int failed_starts, failures;
-    double failed_checkpoint, began_checkpoint;
-    bool given_up, needs_attention;
     const char *reason;
     double attained_gpu_s;
     int starts, chosen_point;
@@ -171,21 +161,22 @@ TABLE(slice, T, TEXT("node", node), TEXT("gpus", gpus));
 
 #define T struct kept_job
 #define WHOLE RANGE(-1, 1e9)
+#define OWN(member) DOUBLE(#member, record.member, UNKNOWN(-DBL_MAX, DBL_MAX))
 TABLE(job, T,
-    U32("id", id, RANGE(0, UINT32_MAX)),
+    U32("id", record.id, RANGE(0, UINT32_MAX)),
     LIST_OR_NONE("intended", intended, intended_count, slice),
     LIST_OR_NONE("asked", asked, asked_count, slice),
-    INT("point", point, WHOLE), INT("told_point", told_point, WHOLE),
-    NUMBER(intended_w), NUMBER(told_w), NUMBER(before_w),
-    LONG("plan", plan, UNKNOWN(0, 1e15)),
-    LONG("incarnation", incarnation, WHOLE),
-    LONG("incarnation_before", incarnation_before, WHOLE),
-    NUMBER(checkpoint), NUMBER(longest_save_s),
-    NUMBER(released_s), NUMBER(stopped_s), NUMBER(killed_s), NUMBER(not_before_s),
-    BOOL("unsure", unsure),
-    INT("failed_starts", failed_starts, WHOLE), INT("failures", failures, WHOLE),
-    NUMBER(failed_checkpoint), NUMBER(began_checkpoint),
-    BOOL("given_up", given_up), BOOL("needs_attention", needs_attention),
+    INT("point", record.point, WHOLE), INT("told_point", record.told_point, WHOLE),
+    OWN(intended_w), OWN(told_w), OWN(before_w),
+    LONG("plan", record.plan, UNKNOWN(0, 1e15)),
+    LONG("incarnation", record.incarnation, WHOLE),
+    LONG("incarnation_before", record.incarnation_before, WHOLE),
+    OWN(checkpoint), OWN(longest_save_s),
+    OWN(released_s), OWN(stopped_s), OWN(killed_s), OWN(not_before_s),
+    BOOL("unsure", record.unsure),
+    INT("failed_starts", record.failed_starts, WHOLE), INT("failures", record.failures, WHOLE),
+    OWN(failed_checkpoint), OWN(began_checkpoint),
+    BOOL("given_up", record.given_up), BOOL("needs_attention", record.needs_attention),
     TEXT_OR_NONE("reason", reason),
     NUMBER(attained_gpu_s),
     INT("starts", starts, WHOLE),
@@ -231,34 +222,17 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
     const double zero_s = erg_unix_s() - now_s; /* of the engine's clock */
     struct erg_arena arena = {0};
     struct kept_job kept = {
-        .id = record->id,
-        .point = record->point,
-        .told_point = record->told_point,
-        .intended_w = record->intended_w,
-        .told_w = record->told_w,
-        .before_w = record->before_w,
-        .plan = record->plan,
-        .incarnation = record->incarnation,
-        .incarnation_before = record->incarnation_before,
-        .checkpoint = record->checkpoint,
-        .longest_save_s = record->longest_save_s,
-        .released_s = record->released_s + zero_s,
-        .stopped_s = record->stopped_s + zero_s,
-        .killed_s = record->killed_s + zero_s,
-        .not_before_s = isinf(record->not_before_s) ? NAN : record->not_before_s + zero_s,
-        .unsure = record->unsure,
-        .failed_starts = record->failed_starts,
-        .failures = record->failures,
-        .failed_checkpoint = record->failed_checkpoint,
-        .began_checkpoint = record->began_checkpoint,
-        .given_up = record->given_up,
-        .needs_attention = record->needs_attention,
+        .record = *record,
         .reason = record->reason,
         .attained_gpu_s = job->attained_gpu_s,
         .starts = job->starts,
         .chosen_point = job->chosen_point,
         .kept_unix_s = erg_unix_s(),
     };
+    kept.record.released_s += zero_s;
+    kept.record.stopped_s += zero_s;
+    kept.record.killed_s += zero_s;
+    kept.record.not_before_s += zero_s; /* an infinite one becomes null */
     keep_placement(&kept.intended, &kept.intended_count, &record->intended, node_names, &arena);
     keep_placement(&kept.asked, &kept.asked_count, &record->asked, node_names, &arena);
     json_t *value = erg_fields_json(&job_fields, &kept);
@@ -277,37 +251,34 @@ static double engine_time(double unix_s, double zero_s, double most_s)
     return unix_s - zero_s > most_s ? most_s : unix_s - zero_s; /* NAN: never */
 }
 
+static double known_or(double value, double otherwise)
+{
+    return isnan(value) ? otherwise : value;
+}
+
 static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
                      const char *const *node_names, int nodes, double now_s)
 {
     struct erg_managed_job *record = job->record;
     const double zero_s = erg_unix_s() - now_s;
+    const struct erg_managed_job seen = *record;
+    *record = kept->record;
+    record->id = seen.id;
+    record->incarnation = seen.incarnation; /* the job's reports say it */
     take_placement(&record->intended, kept->intended, kept->intended_count, node_names, nodes);
     take_placement(&record->asked, kept->asked, kept->asked_count, node_names, nodes);
-    record->point = kept->point;
-    record->told_point = kept->told_point;
-    record->intended_w = isnan(kept->intended_w) ? 0 : kept->intended_w;
-    record->told_w = isnan(kept->told_w) ? 0 : kept->told_w;
-    record->before_w = isnan(kept->before_w) ? ERG_UNKNOWN_W : kept->before_w;
-    record->plan = kept->plan;
-    record->incarnation_before = kept->incarnation_before;
-    record->checkpoint = isnan(kept->checkpoint) ? 0 : kept->checkpoint;
-    record->longest_save_s = isnan(kept->longest_save_s) ? 0 : kept->longest_save_s;
-    record->released_s = engine_time(kept->released_s, zero_s, now_s);
-    record->stopped_s = engine_time(kept->stopped_s, zero_s, now_s);
-    record->killed_s = engine_time(kept->killed_s, zero_s, now_s);
-    record->not_before_s = isnan(kept->not_before_s)
-                               ? -INFINITY
-                               : engine_time(kept->not_before_s, zero_s, now_s + waits_most_s);
-    record->unsure = kept->unsure;
-    record->failed_starts = kept->failed_starts;
-    record->failures = kept->failures;
-    record->failed_checkpoint = kept->failed_checkpoint;
-    record->began_checkpoint = kept->began_checkpoint;
-    record->given_up = kept->given_up;
-    record->needs_attention = kept->needs_attention;
+    record->intended_w = known_or(record->intended_w, 0);
+    record->told_w = known_or(record->told_w, 0);
+    record->before_w = known_or(record->before_w, ERG_UNKNOWN_W);
+    record->checkpoint = known_or(record->checkpoint, 0);
+    record->longest_save_s = known_or(record->longest_save_s, 0);
+    record->released_s = engine_time(record->released_s, zero_s, now_s);
+    record->stopped_s = engine_time(record->stopped_s, zero_s, now_s);
+    record->killed_s = engine_time(record->killed_s, zero_s, now_s);
+    record->not_before_s =
+        known_or(engine_time(record->not_before_s, zero_s, now_s + waits_most_s), -INFINITY);
     snprintf(record->reason, sizeof record->reason, "%s", kept->reason ? kept->reason : "");
-    job->attained_gpu_s = isnan(kept->attained_gpu_s) ? 0 : kept->attained_gpu_s;
+    job->attained_gpu_s = known_or(kept->attained_gpu_s, 0);
     job->starts = kept->starts;
     job->chosen_point = kept->chosen_point;
 }
@@ -325,12 +296,13 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     json_t *root = NULL;
     struct erg_arena arena = {0};
     struct erg_json_place place;
-    struct kept_job kept = {0};
+    struct kept_job kept = {.record = *job->record};
+    kept.record.plan = 0; /* unless it is there */
     int result = -1;
     if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
         erg_fields_read(&job_fields, &place, &kept, &arena, err) == 0) {
+        *found = kept.record.id == job->record->id;
         take_job(job, &kept, node_names, nodes, now_s);
-        *found = kept.id == job->record->id;
         result = 0;
     }
     json_decref(root);
