@@ -420,6 +420,44 @@ static void speeds_are_measured(void **state)
     erg_text_release(&taken);
 }
 
+/* GPUs of 0.125 GiB have room for half of the layers, which are measured, and planned, alone. */
+static void half_of_a_job_is_measured(void **state)
+{
+    (void)state;
+    double planned_s[64], measured_s[64];
+    shell("mkdir -p @/data/gpus @/deep && sed 's/^name: .*/name: Tiny/; s/^driver_names.*//; "
+          "s/memory_gib: 80 /memory_gib: 0.125 /' " ERGON_TEST_SOURCE_DIR
+          "/data/gpus/h100-sxm.yaml >@/data/gpus/tiny.yaml && "
+          "sed 's/: 32,/: 64,/; s/: 48,/: 128,/; s/layers\": 2,/layers\": 100,/; s/: 8,/: 16,/' "
+          "@/model/config.json >@/deep/config.json && "
+          "sed 's/^model: model/model: deep/' @/job.yaml >@/deep.yaml && "
+          "sed 's/name: h100/name: tiny/' @/live.yaml >@/small.yaml");
+    setenv("ERGON_DATA", in_folder("data"), 1);
+    struct submitted plain = submit_with("--live @/small.yaml @/deep.yaml --type tiny --at-most 2"),
+                     job;
+    struct erg_text said =
+        warnings_of(&job, "--live @/small.yaml @/deep.yaml --type tiny --at-most 2 "
+                          "--measure 2 -- --device host --dtype float32");
+    unsetenv("ERGON_DATA");
+    assert_string_equal(said.data, "");
+    erg_text_release(&said);
+    const size_t count = times_of(planned_s, &plain, "tiny");
+    assert_int_equal(times_of(measured_s, &job, "tiny"), count);
+    assert_true(planned_s[0] == -1 && measured_s[0] == -1); /* one GPU */
+    double slower = NAN;
+    for (size_t k = 0; k < count; k++) {
+        if (planned_s[k] < 0)
+            continue;
+        slower = isnan(slower) ? measured_s[k] / planned_s[k] : slower;
+        assert_close(measured_s[k] / planned_s[k], slower, 1e-4);
+    }
+    print_message("%g times as slow as planned\n", slower);
+    assert_true(slower > 10); /* this host is no GPU */
+    char *config = read_in(&job, "measured.tiny.model/config.json");
+    assert_non_null(strstr(config, "\"num_hidden_layers\": 50"));
+    free(config);
+}
+
 /* ---- sites that do not put jobs back ---- */
 
 /* And a trainer that says nothing: its reports are made for it. */
@@ -478,8 +516,11 @@ int main(void)
 {
     skip_without_slurm();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_move),     cmocka_unit_test(failures_are_slurms),
-        cmocka_unit_test(ergon_train_moves), cmocka_unit_test(speeds_are_measured),
+        cmocka_unit_test(programs_move),
+        cmocka_unit_test(failures_are_slurms),
+        cmocka_unit_test(ergon_train_moves),
+        cmocka_unit_test(speeds_are_measured),
+        cmocka_unit_test(half_of_a_job_is_measured),
         cmocka_unit_test(run_job_requeues),
     };
     return cmocka_run_group_tests(tests, begin, end_mini_cluster);

@@ -69,27 +69,23 @@ static bool find_one(struct profile_line *found, const char *rows, const char *t
     return isfinite(found->time_s);
 }
 
-bool erg_job_measured(struct erg_text *rows, const char *type, double time_s, double power_w)
+void erg_job_measured(struct erg_text *rows, const char *type, double times, double powers)
 {
     struct erg_text out = {0};
-    struct profile_line one, row;
-    if (!find_one(&one, rows->data, type))
-        return false;
-    const double slower = time_s / one.time_s, hotter = power_w / one.power_w;
+    struct profile_line row;
     for (const char *line = rows->data; *line && read_row(&row, line, type); line += row.length) {
         if (!row.is_type || !(row.time_s > 0)) {
             erg_text_add_bytes(&out, line, row.length);
             continue;
         }
         erg_text_add_bytes(&out, line, row.head);
-        erg_text_printf(&out, "%.6g,", row.time_s * slower);
+        erg_text_printf(&out, "%.6g,", row.time_s * times);
         if (!isnan(row.power_w))
-            erg_text_printf(&out, "%.6g", row.power_w * (isnan(hotter) ? 1 : hotter));
+            erg_text_printf(&out, "%.6g", row.power_w * powers);
         erg_text_add(&out, "\n");
     }
     erg_text_release(rows);
     *rows = out;
-    return true;
 }
 
 /* ---- what a run has measured ---- */
@@ -132,8 +128,10 @@ struct type_run {
     const struct erg_gpu_type *type;
     bool active;
     char *folder;
-    unsigned long id; /* of Slurm */
-    char state[32];   /* as Slurm had it last; "": nothing is known yet */
+    unsigned long id;            /* of Slurm */
+    char state[32];              /* as Slurm had it last; "": nothing is known yet */
+    struct profile_line planned; /* of what runs, on one GPU */
+    long layers;                 /* of what runs; 0: all */
 };
 
 /* FOLDER/measured.TYPE, and with an end. To be freed. */
@@ -168,12 +166,93 @@ static int set_key(struct erg_text *job, const char *path, const char *key, cons
     return result;
 }
 
+/* ---- jobs that need more than one GPU ---- */
+
+/* The model with fewer layers, in a folder: measured.TYPE.model. */
+static int write_model(const char *folder, const struct erg_model *model, long layers,
+                       struct erg_error *err)
+{
+    static const char *const keys[] = {"num_hidden_layers", "n_layer"};
+    char *path = erg_file_path(folder, "config.json");
+    json_t *config;
+    int result = erg_dir_make(folder, err) ||
+                 erg_json_parse(&config, model->name, model->config, model->config_length, err);
+    if (result == 0) {
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            if (json_object_get(config, keys[i]))
+                json_object_set_new(config, keys[i], json_integer(layers));
+        char *text = erg_json_text(config);
+        result = erg_file_write(path, text, strlen(text), err);
+        free(text);
+        json_decref(config);
+    }
+    free(path);
+    return result ? -1 : 0;
+}
+
+/* A job of it on one GPU, measured.TYPE.cut.yaml, and the planner's rows. */
+static int cut_job(struct erg_text *rows, const struct type_run *run,
+                   const struct erg_job_measuring *measuring, long layers, struct erg_error *err)
+{
+    const struct erg_layout *own = &measuring->job->layout;
+    const struct erg_layout one = {.tensor = 1,
+                                   .context = 1,
+                                   .pipeline = 1,
+                                   .virtual_stages = 1,
+                                   .data = 1,
+                                   .microbatch = 1,
+                                   .microbatches = erg_layout_batch(own),
+                                   .sequence = own->sequence,
+                                   .recompute = own->recompute};
+    char *folder = path_of(measuring->folder, run->type, ".model");
+    char *path = path_of(measuring->folder, run->type, ".cut.yaml");
+    struct erg_text text = {0}, model = {0};
+    struct erg_job *job = NULL;
+    erg_live_layout_write(&text, measuring->job, &one, NULL);
+    erg_yaml_add_string(&model, folder);
+    const int result = write_model(folder, measuring->job->model, layers, err) ||
+                               set_key(&text, path, "model", model.data, err) ||
+                               set_key(&text, path, "train.init", "random", err) ||
+                               erg_file_write(path, text.data, text.count, err) ||
+                               erg_job_parse(&job, path, text.data, text.count, NULL, err) ||
+                               erg_live_layout_rows(rows, job, run->type->name, 1, 1, "1", err)
+                           ? -1
+                           : 0;
+    erg_job_free(job);
+    erg_text_release(&model);
+    erg_text_release(&text);
+    free(folder);
+    free(path);
+    return result;
+}
+
+/* What is to run on one GPU: the job, or as much of it as fits. */
+static int plan_one(struct type_run *run, const struct erg_text *rows,
+                    const struct erg_job_measuring *measuring, struct erg_error *err)
+{
+    if (find_one(&run->planned, rows->data, run->type->name))
+        return 0;
+    for (long layers = measuring->job->model->layers / 2; layers > 0; layers /= 2) {
+        struct erg_text cut = {0};
+        const int result = cut_job(&cut, run, measuring, layers, err);
+        const bool fits = result == 0 && find_one(&run->planned, cut.data, run->type->name);
+        erg_text_release(&cut);
+        run->layers = layers;
+        if (result != 0 || fits || erg_interrupted())
+            return result;
+    }
+    return erg_fail(err, ERG_INFEASIBLE, "no layer of the job fits into one GPU");
+}
+
+/* ---- Slurm ---- */
+
 /* The job on one GPU: every step is logged, and no checkpoint is due. */
 static int write_job(const struct type_run *run, const struct erg_job_measuring *measuring,
                      struct erg_error *err)
 {
     const struct erg_live_plan plan = {.type = run->type->name};
-    char *from = erg_file_path(measuring->folder, "job.yaml");
+    char *from = run->layers ? path_of(measuring->folder, run->type, ".cut.yaml")
+                             : erg_file_path(measuring->folder, "job.yaml");
     char *path = path_of(measuring->folder, run->type, ".yaml");
     const struct erg_live_layout_request request = {
         .path = from, .plan = &plan, .nodes = 1, .gpus_per_node = 1, .plans = measuring->plans};
@@ -240,7 +319,7 @@ static int start(struct type_run *run, const struct erg_job_measuring *measuring
         "--gres=gpu:1",
         erg_arena_printf(&arena, "--partition=%s", measuring->live->slurm.partition),
         erg_arena_printf(&arena, "--time=%.0f", ceil(measuring->limit_s / 60)),
-        erg_arena_printf(&arena, "--job-name=%s-measured", measuring->name),
+        erg_arena_printf(&arena, "--job-name=%s-measured", measuring->job->name),
         erg_arena_printf(&arena, "--output=%s", log),
         wrap.data,
         exclude.data, /* NULL: there is one type */
@@ -311,17 +390,17 @@ static bool is_there(struct type_run *run, char node[80])
 static void end_run(struct type_run *run, struct erg_text *rows,
                     const struct measured_steps *measured, const char *why)
 {
-    struct profile_line planned;
     run->active = false;
     if (measured->steps < 1) {
         warn(run, why);
         return;
     }
     const double time_s = measured->steps_s / measured->steps;
-    if (find_one(&planned, rows->data, run->type->name))
-        erg_log(ERG_LOG_INFO, "measured on %s: %.4g s an iteration, planned %.4g s",
-                run->type->name, time_s, planned.time_s);
-    erg_job_measured(rows, run->type->name, time_s, measured->energy_j / measured->time_s);
+    const double powers = measured->energy_j / measured->time_s / run->planned.power_w;
+    erg_log(ERG_LOG_INFO, "measured on %s: %.4g s an iteration, planned %.4g s", run->type->name,
+            time_s, run->planned.time_s);
+    erg_job_measured(rows, run->type->name, time_s / run->planned.time_s,
+                     isnan(powers) ? 1 : powers);
 }
 
 static void look(struct type_run *run, struct erg_text *rows,
@@ -367,13 +446,14 @@ static void start_all(struct type_run *runs, const struct erg_text *rows,
             known |= row.is_type;
         if (!known)
             continue;
-        if (!find_one(&row, rows->data, runs[t].type->name)) {
-            warn(&runs[t], "the job does not fit into one GPU");
-        } else if (start(&runs[t], measuring, &why) != 0) {
+        if (plan_one(&runs[t], rows, measuring, &why) != 0 ||
+            start(&runs[t], measuring, &why) != 0) {
             warn(&runs[t], why.message);
         } else {
             runs[t].active = true;
-            erg_log(ERG_LOG_INFO, "measuring on %s: job %lu", runs[t].type->name, runs[t].id);
+            erg_log(ERG_LOG_INFO, "measuring %ld layers on %s: job %lu",
+                    runs[t].layers ? runs[t].layers : measuring->job->model->layers,
+                    runs[t].type->name, runs[t].id);
         }
     }
 }

@@ -11,11 +11,12 @@
 
 #include "base/text.h"
 #include "cluster/live/live_file.h"
+#include "job/job.h"
 
 struct erg_job_measuring {
     const struct erg_live_file *live;
-    const char *folder;         /* of the job, with its job.yaml */
-    const char *name;           /* of the job */
+    const char *folder; /* of the job, with its job.yaml */
+    const struct erg_job *job;
     const char *program;        /* path of ergon */
     const char *const *options; /* of ergon train */
     size_t option_count;
@@ -24,16 +25,16 @@ struct erg_job_measuring {
 };
 
 /*
- * Corrects the rows of a profile (layout/exchange/profile_rows.h) for the types in it: one GPU gets
- * its measured time and power, other numbers of GPUs change in proportion. A type that could not be
- * measured keeps its rows, and one warning names the reason. Fails only when interrupted; no Slurm
- * job of it is left then.
+ * Corrects the rows of a profile (layout/exchange/profile_rows.h) for the types in it: the times
+ * and powers of a type change by measured over planned ones of one GPU. A job that does not fit
+ * into one GPU is measured, and planned, with half of its layers, a quarter, or less, and random
+ * weights. A type that could not be measured keeps its rows, and one warning names the reason.
+ * Fails only when interrupted; no Slurm job of it is left then.
  */
 int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
                     struct erg_error *err);
 
-/* Corrects the rows of one type alone; the power NAN: not known, it stays. False where they do not
- * say that the job runs on one GPU. */
-bool erg_job_measured(struct erg_text *rows, const char *type, double time_s, double power_w);
+/* Multiplies the times and powers of a type. */
+void erg_job_measured(struct erg_text *rows, const char *type, double times, double powers);
 
 #endif

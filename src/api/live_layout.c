@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "io/file.h"
 #include "io/yaml.h"
+#include "layout/exchange/profile_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,6 +83,28 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                                      .deadline_s = NAN,
                                      .energy_j = NAN,
                                      .power_w = NAN};
+    return result;
+}
+
+int erg_live_layout_rows(struct erg_text *rows, const struct erg_job *job, const char *type,
+                         int nodes, int gpus_per_node, const char *gpus, struct erg_error *err)
+{
+    struct erg_layout_query query = {0};
+    struct erg_layout_wish wish;
+    struct erg_text text = {0};
+    int result = erg_live_layout_wish(&wish, &text, job, type, nodes, gpus_per_node, gpus, err);
+    if (result == 0) {
+        result = erg_layout_query_open(&query, &wish, err) != 0 ||
+                         erg_layout_query_prepare(&query, err) != 0
+                     ? -1
+                     : 0;
+        const struct erg_layout_choice_request choice =
+            result == 0 ? erg_layout_query_choice(&query) : (struct erg_layout_choice_request){0};
+        if (result == 0)
+            result = erg_profile_rows(rows, &choice, type, gpus_per_node, err);
+        erg_layout_query_release(&query);
+    }
+    erg_text_release(&text);
     return result;
 }
 

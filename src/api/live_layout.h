@@ -34,6 +34,11 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
                          const char *gpus, struct erg_error *err);
 
+/* Rows of a profile (layout/exchange/profile_rows.h) with their header: what the planner expects of
+ * the job on nodes of one type, for numbers of GPUs as the wish has them. */
+int erg_live_layout_rows(struct erg_text *rows, const struct erg_job *job, const char *type,
+                         int nodes, int gpus_per_node, const char *gpus, struct erg_error *err);
+
 /* Whether the planner may choose it: for jobs with a profile, on GPUs. */
 bool erg_live_layout_plans(const struct erg_live_request *request);
 

@@ -231,29 +231,15 @@ static const char *counts_of(struct submitting *at, const struct erg_gpu_type *t
 static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
                        struct erg_error *err)
 {
-    struct erg_layout_query query = {0};
-    struct erg_layout_wish wish;
-    struct erg_text text = {0}, rows = {0};
-    int result = erg_live_layout_wish(&wish, &text, at->job, type->name, type->nodes,
-                                      type->gpus_per_node, counts_of(at, type), err);
-    if (result == 0) {
-        result = erg_layout_query_open(&query, &wish, err) != 0 ||
-                         erg_layout_query_prepare(&query, err) != 0
-                     ? -1
-                     : 0;
-        const struct erg_layout_choice_request choice =
-            result == 0 ? erg_layout_query_choice(&query) : (struct erg_layout_choice_request){0};
-        if (result == 0)
-            result = erg_profile_rows(&rows, &choice, type->name, type->gpus_per_node, err);
-        erg_layout_query_release(&query);
-    }
+    struct erg_text rows = {0};
+    const int result = erg_live_layout_rows(&rows, at->job, type->name, type->nodes,
+                                            type->gpus_per_node, counts_of(at, type), err);
     if (result == 0) { /* one header for all */
         const char *line = strchr(rows.data, '\n') + 1;
         erg_text_add(&at->profile, at->profile.count ? line : rows.data);
         erg_text_printf(&at->types, "%s%s", at->types.count ? ", " : "", type->name);
     }
     erg_text_release(&rows);
-    erg_text_release(&text);
     return result;
 }
 
@@ -363,7 +349,7 @@ static int measure(struct submitting *at, struct erg_error *err)
 {
     const struct erg_job_measuring measuring = {.live = at->live,
                                                 .folder = at->out->folder,
-                                                .name = at->request.name,
+                                                .job = at->job,
                                                 .program = at->wish->program,
                                                 .options = at->request.command,
                                                 .option_count = at->request.command_count,
