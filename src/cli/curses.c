@@ -130,7 +130,7 @@ void erg_curses_show(const struct erg_screen *screen)
     struct erg_text part = {0};
     erase();
     for (int row = 0; row < screen->rows; row++) {
-        const struct erg_cell *cells = screen->cells + row * screen->columns;
+        const struct erg_cell *cells = screen->cells + (ptrdiff_t)row * screen->columns;
         for (int column = 0; column < screen->columns;) {
             enum erg_style style = cells[column].style;
             int start = column;
