@@ -109,7 +109,7 @@ stage_asan() {
 }
 
 # Tests of what starts threads, or is called by several.
-threaded='base|call|api|io_store|.*(daemon|clock|lease|sampler|record|serve|zeusd|hook|schedule_page|peers|launch).*'
+threaded='base|call|io_store|.*(daemon|clock|lease|sampler|record|serve|zeusd|hook|schedule_page|peers|launch).*'
 threaded="$threaded|rank_meter|window|rapl|observe_.*|gpu_sensors|cupti|checkpoint|host_streams|optimize|sweep|study"
 threaded="$threaded|train_(layouts|kernels|log|faults)|plan_server|tune|cmd_(doctor|measure|monitor)"
 

@@ -72,7 +72,7 @@ static int add_part(struct numbers *numbers, char *part, const struct erg_cluste
     bool range = dash || !strcmp(part, "any"), right = true;
     if (dash)
         *dash = '\0';
-    if (strcmp(part, "any"))
+    if (strcmp(part, "any") != 0)
         right = erg_parse_long(part, &from);
     if (dash)
         right = right && erg_parse_long(dash + 1, &to);

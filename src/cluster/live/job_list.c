@@ -231,9 +231,9 @@ const char *erg_live_line_says(const struct erg_live_line *line)
         return !strcmp(line->state, "COMPLETED")   ? "done"
                : !strcmp(line->state, "CANCELLED") ? "cancelled"
                                                    : "failed";
-    if (line->waits && !strcmp(line->state, "PENDING") && strcmp(line->reason, "JobHeldUser") &&
-        strcmp(line->reason, "JobHeldAdmin") && strcmp(line->reason, "None") &&
-        !strstr(line->reason, "held"))
+    if (line->waits && strcmp(line->state, "PENDING") == 0 &&
+        strcmp(line->reason, "JobHeldUser") != 0 && strcmp(line->reason, "JobHeldAdmin") != 0 &&
+        strcmp(line->reason, "None") != 0 && !strstr(line->reason, "held"))
         return "placed, waits for its GPUs";
     if (line->waits)
         return line->report.incarnation ? "waits for its next place" : "waits for its place";
