@@ -164,6 +164,77 @@ class Questions(unittest.TestCase):
         self.assertEqual(answer.document()["documents"], 1)
         self.assertTrue((WORK / "book.idx").exists())
 
+    def test_layouts_and_memory(self):
+        job = EXAMPLES / "kwai" / "llama2-7b.yaml"
+        answer = ergon.ask.layouts(job, gpus="8", top=3)
+        rows = ergon.Job(job).plan(gpus=8, top=3)
+        self.assertEqual([row["time_s"] for row in answer.document()["layouts"]],
+                         [row.time_s for row in rows])
+        self.assertIn("slower than the fastest", ergon.ask.layouts(job, gpus="8", why="t=8").text)
+        self.assertIsNone(ergon.ask.layouts(job, gpus="8", export_as="torchtitan").document())
+        with self.assertRaisesRegex(ergon.Error, "something fits") as said:
+            ergon.ask.layouts(job, gpus="8", memory_bytes=1e9).check()
+        self.assertEqual(said.exception.status, "infeasible")
+        memory = ergon.ask.memory(job, batch=64, recompute="none", offload=0.25)
+        self.assertEqual(memory.document()["offload"], 0.25)
+        self.assertIn("stage", memory.text)
+
+    def test_a_plan(self):
+        answer = ergon.ask.optimize(EXAMPLES / "quickstart.yaml", microbatches=4, search="random",
+                                    seed=3, folder=WORK / "optimized", deadline_s=5)
+        self.assertIn("optimized/plan.json", answer.text)
+        self.assertTrue((WORK / "optimized" / "report.html").exists())
+        self.assertEqual(answer.document()["job"]["microbatches"], 4)
+        with self.assertRaisesRegex(ergon.Error, "search got 'luck'"):
+            ergon.ask.optimize(EXAMPLES / "quickstart.yaml", search="luck")
+
+    def test_clusters(self):
+        cluster = EXAMPLES / "cluster"
+        given = [cluster / "cluster.yaml", cluster / "trace.csv", cluster / "profiles"]
+        answer = ergon.ask.simulate(*given, "fcfs", until_s=12 * 3600)
+        self.assertEqual(answer.document()["energy_j"],
+                         ergon.simulate(*given, "fcfs", until_s=12 * 3600)[0].energy_j)
+        script = ergon.ask.sweep(cluster / "sweep.yaml", WORK / "swept", slurm_tasks=2)
+        self.assertIn("#SBATCH --array=1-2", script.text)
+
+    def test_a_probe(self):
+        answer = ergon.ask.probe(device="emulated", base="A100-SXM4-40GB", seed=2)
+        self.assertEqual(answer.document()["gpu"], "A100-SXM4-40GB")
+        with self.assertRaisesRegex(ergon.Error, "only with --thermal"):
+            ergon.ask.probe(device="emulated", command=["true"])
+
+    def test_the_state_of_gpus(self):
+        gpus = ergon.ask.monitor().document()["gpus"]
+        monitor = ergon.Monitor()
+        self.assertEqual(len(monitor), len(gpus))
+        runs = monitor.draw(3, 80, ascii=True)
+        rows = ["".join(run.text for run in runs if run.row == row) for row in range(3)]
+        self.assertEqual([len(row) for row in rows], [80, 80, 80])
+        self.assertEqual({run.style for run in runs} - set(ergon.monitor.STYLES), set())
+        self.assertGreaterEqual(monitor.page(3), 1)
+
+    def test_a_daemon_that_is_not_there(self):
+        for ask in (lambda: ergon.ask.daemon(WORK / "no.sock"),
+                    lambda: ergon.ask.grant(7, 1000, "0", WORK / "no.sock"),
+                    lambda: ergon.ask.grant(7, 0, None, WORK / "no.sock")):
+            with self.assertRaisesRegex(ergon.Error, "connecting to the daemon") as said:
+                ask()
+            self.assertEqual(said.exception.status, "no device")
+
+    def test_ranks(self):
+        lines = []
+        ergon.launch(["sh", "-c", "echo $ERGON_RANK of $ERGON_WORLD_SIZE"], 2,
+                     line=lambda *line: lines.append(line))
+        self.assertEqual(sorted(lines), [(0, False, "0 of 2"), (1, False, "1 of 2")])
+        with self.assertRaisesRegex(ergon.Error, "rank"):
+            ergon.launch(["false"], 2)
+
+        def refuse(rank, is_error, line):
+            raise ZeroDivisionError(line)
+
+        with self.assertRaises(ZeroDivisionError):
+            ergon.launch(["echo", "here"], 1, line=refuse)
+
 
 class Plans(unittest.TestCase):
     @classmethod

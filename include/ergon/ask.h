@@ -76,9 +76,10 @@ int erg_ask_monitor(struct erg_answer **answer, const struct erg_ask_monitor *qu
                     struct erg_error *err);
 
 /*
- * What the GPUs of a machine can do, and the emulated GPU that does the same; or, with `thermal`,
- * how they warm themselves and each other, and the chassis that does the same: ergon-probe(1). On
- * GPUs all ranks call it, but for `thermal`; *answer is NULL on all ranks but one.
+ * Rates, powers and energies of a machine's GPUs, and the emulated GPU that has the same; or, with
+ * `thermal`, how they warm themselves and each other, and the chassis that does the same:
+ * ergon-probe(1). All ranks of GPUs call it, and *answer is NULL on all ranks but one; for
+ * `thermal` one process calls it.
  */
 struct erg_ask_probe {
     size_t size;
@@ -99,8 +100,8 @@ struct erg_ask_probe {
 int erg_ask_probe(struct erg_answer **answer, const struct erg_ask_probe *question,
                   struct erg_error *err);
 
-/* How to spread a job over GPUs: ergon-layout(1). Where nothing fits, the document says what would,
- * and the check fails with ERG_INFEASIBLE. */
+/* How to spread a job over GPUs: ergon-layout(1). Where nothing fits, the document has the smallest
+ * change with which something would, and the check fails with ERG_INFEASIBLE. */
 struct erg_ask_layouts {
     size_t size;
     const char *job; /* a file */
@@ -280,8 +281,8 @@ struct erg_ask_trace {
 int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *question,
                   struct erg_error *err);
 
-/* What policies do to the jobs of a trace on a cluster: ergon-simulate(1). Where a policy fails,
- * the answer has the text of those before it. */
+/* The jobs of a trace on a cluster under one or several policies: ergon-simulate(1). Where a policy
+ * fails, the answer has the text of those before it. */
 struct erg_ask_simulate {
     size_t size;
     const struct erg_simulations_options *options;
@@ -297,7 +298,7 @@ struct erg_ask_sweep {
     const char *file;
     const char *folder;  /* for what was simulated, sweep.csv, sweep.json and report.html */
     const char *part;    /* "2/8": every eighth, from the second on, without an answer; NULL: all */
-    int64_t slurm_tasks; /* 0: simulates here; else the text is a script with so many tasks */
+    int64_t slurm_tasks; /* tasks of a script for Slurm, which is the text; 0: simulates here */
     const char *program; /* the command ergon in that script; NULL: as of PATH */
     const struct erg_watch *watch;
 };

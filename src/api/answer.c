@@ -30,8 +30,8 @@ int erg_answer_check(const struct erg_answer *answer, struct erg_error *err)
     return answer->checked;
 }
 
-/* True if the written text is complete; false: out of memory. Of documents and rows an empty one is
- * none. */
+/* True if the written text is complete; false: out of memory. An empty document or table is none.
+ */
 static bool finish(struct erg_answer *answer)
 {
     bool whole = true;

@@ -38,7 +38,7 @@ int erg_answer_ask_here(struct erg_answer **answer,
 FILE *erg_answer_pen(struct erg_answer *answer, enum erg_answer_form form, struct erg_error *err);
 bool erg_answer_pens(struct erg_answer *answer, struct erg_error *err);
 
-/* What the question returns after `result`: a failure behind something that was written is an
+/* The return value of a question after `result`: a failure behind a part that was written is an
  * answer, whose check fails. */
 int erg_answer_settle(struct erg_answer *answer, int result, const struct erg_error *err);
 

@@ -170,7 +170,7 @@ static void cut(struct erg_monitor *monitor)
     const struct erg_screen *screen = &monitor->screen;
     monitor->texts.count = monitor->runs.count = 0;
     for (int row = 0; row < screen->rows; row++) {
-        const struct erg_cell *cells = screen->cells + row * screen->columns;
+        const struct erg_cell *cells = screen->cells + (size_t)row * (size_t)screen->columns;
         for (int column = 0; column < screen->columns;) {
             const struct picture_run run = {row, column, cells[column].style, monitor->texts.count};
             for (; column < screen->columns && cells[column].style == run.style; column++)
@@ -214,7 +214,7 @@ int erg_monitor_run(const struct erg_monitor *monitor, size_t index, struct erg_
     const struct picture_run *at = &monitor->runs.items[index];
     const struct erg_monitor_run own = {.row = at->row,
                                         .column = at->column,
-                                        .style = at->style,
+                                        .style = (int32_t)at->style,
                                         .text = monitor->texts.data + at->text};
     return erg_sized_give(run, &own, sizeof own, "erg_monitor_run", err);
 }

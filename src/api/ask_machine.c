@@ -83,7 +83,7 @@ static int probe_heat(struct erg_answer *answer, const struct erg_ask_probe *que
                : 0;
 }
 
-/* What one rank concludes, with what all of them measure. */
+/* All ranks measure, and one of them concludes. */
 static int probe(struct erg_asking *at, const struct erg_probe_wish *wish, struct erg_error *err)
 {
     struct erg_probe_run *run;

@@ -161,7 +161,7 @@ static int answer_best(struct erg_planning *call, struct erg_error *err)
 
 /* ---- what was asked ---- */
 
-/* Options that would have no effect beside others. */
+/* Refuses options that have no effect with the others. */
 static int check_options(const struct erg_planning_wish *values, struct erg_error *err)
 {
     const struct erg_layout_wish *wish = &values->wish;

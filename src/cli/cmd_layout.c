@@ -82,7 +82,7 @@ static const char *word(const char *const *choices, int choice)
     return choice < 0 ? NULL : choices[choice];
 }
 
-/* An export, and a layout beside the best, are text alone. */
+/* An export and a comparison of two layouts are text alone. */
 static int check_json(const struct layout_values *values, struct erg_error *err)
 {
     if (values->export >= 0)
