@@ -293,6 +293,20 @@ const pageRules = (() => {
       });
     },
 
+    "words of tables are not broken"() {
+      return all("th, td").filter(cell => isShown(cell) && !isUnseen(cell)).flatMap(cell => {
+        const range = document.createRange(), walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), faults = [];
+        for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+          if (!node.data.trim() || !isShown(node.parentElement) || isUnseen(node.parentElement) || node.parentElement.tagName === "CODE") continue;
+          range.selectNodeContents(node);
+          /* A line may end at a space, and after a hyphen or a slash. */
+          const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top))).size, places = node.data.trim().split(/[ \n]+|(?<=[-\u2013/])/).length;
+          if (lines > places) faults.push(`"${short(node.data.trim())}" takes ${lines} lines in ${nameOfTag(cell)}`);
+        }
+        return faults;
+      });
+    },
+
     "changes are said by a live region"() {
       if (!all("script").some(script => !script.type)) return []; /* nothing changes */
       const regions = all("[role=status], [aria-live=polite], [role=log]");
@@ -357,6 +371,7 @@ const pageRules = (() => {
       text.textContent = "the same place";
       svg.append(text, text.cloneNode(true));
     },
+    "words of tables are not broken"() { all("td").find(isShown).innerHTML = '<div style="width:1.5em;overflow-wrap:anywhere">indivisible</div>'; },
     "changes are said by a live region"() {
       all("[role=status], [aria-live], [role=log]").forEach(region => { region.removeAttribute("role"); region.removeAttribute("aria-live"); });
     },

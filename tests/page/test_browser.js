@@ -67,6 +67,14 @@ const PAGES = {
       "--policy", "fcfs,arena,ergon,ergon-thrifty", "--output", "simulate");
     return "simulate/report.html";
   },
+  "cluster with many policies"() {
+    if (!fs.existsSync(inFolder("simulate"))) PAGES.cluster();
+    const names = ["fcfs-relaxed", "elasticflow", "elasticflow-ls", "tiresias", "gavel", "gavel-fair", "sia", "gandiva", "arena-ddl"];
+    return changed("simulate/report.html", "many.html", plan => {
+      plan.policies.push(...names.map((name, i) => ({ ...plan.policies[i % 2], name })));
+      plan.policies[0].summary.unserved = [{ message: `/a/folder/${"with-a-long-name/".repeat(6)}trace.csv:375: policy fcfs leaves job 'job-374' waiting` }];
+    });
+  },
   sweep() {
     fs.writeFileSync(inFolder("sweep.yaml"), `clusters: [${example("cluster/cluster.yaml")}]\ntraces: [${example("cluster/trace.csv")}]\n` +
       `profiles: ${example("cluster/profiles")}\npolicies: [arena, ergon]\nloads: [0.5, 1]\npower_caps: [0.6, 1]\nseeds: 2\nresample: true\n`);

@@ -171,8 +171,8 @@ static const char page_style[] =
     "font-size:.78rem}}"
     "@media print{section{border:0;padding:0}tr,.part{break-inside:avoid}h2{break-after:avoid}"
     ".part,.wrap{overflow:visible}.part.wide svg{min-width:0}nav{display:none}"
-    ".wrap table{font-size:.55rem}.wrap code{white-space:normal}"
-    ".wrap th,.wrap td{padding:2px 3px;white-space:normal;overflow-wrap:anywhere}"
+    ".wrap table{font-size:.52rem}.wrap code{white-space:normal;overflow-wrap:anywhere}"
+    ".wrap th,.wrap td{padding:2px 3px;white-space:normal}#points tbody th{overflow-wrap:anywhere}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}";
 
 static void add_figure(struct erg_text *out, const struct figure *figure)
@@ -294,7 +294,8 @@ static void add_points(struct erg_text *out, const struct erg_collection *collec
     erg_text_add(out,
                  "<section id=\"points\"><h2>Points</h2>\n<p>Values of one iteration. T: GPU "
                  "temperature; bubble: time in which GPUs wait for the pipeline; exposed: time of "
-                 "communication under no compute. “=”: another point of the list has the same "
+                 "communication under no compute; act: activations computed again; cc: "
+                 "communication under compute. “=”: another point of the list has the same "
                  "configuration, and both are one run.</p>\n<div class=\"wrap\" tabindex=\"0\" "
                  "role=\"region\" aria-label=\"Points\"><table><caption class=\"unseen\">Every "
                  "point of the study</caption><thead><tr><th scope=\"col\">point</th>");

@@ -39,9 +39,9 @@ function table() {
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, policies.map(policy => h("tr", {},
       h("th", { scope: "row" }, lineIcon(policy), policy.name, h("small", {}, policy.what)),
-      columns.map(([, key, units], i) => {
+      columns.map(([title, key, units], i) => {
         const own = policy.summary[key], shown = amount(own, units);
-        return h("td", {}, own === best[i] ? h("b", {}, shown) : shown);
+        return h("td", { "data-label": title }, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
   byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column" +

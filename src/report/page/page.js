@@ -160,6 +160,7 @@ function showPoint(method, index, kept) {
     state.kept = { method: method.key, point: index };
     energyBars(byId("breakdown-bars"), state);
     if (showTimelines) showTimelines();
+    say(`${method.title}, plan ${index + 1} of ${method.points.length}, is kept; the energy and the pipeline below show it.`);
   }
   const one = method || methodOf(state.kept.method), at = method ? index : state.kept.point;
   const point = one && one.points[at];

@@ -76,10 +76,10 @@ function comparable(load, policy, key) {
   return !OF_FINISHED.includes(key) || (finished && Math.abs(finished.mean) < 1);
 }
 
-function cell(load, policy, [, key, units, less]) {
+function cell(load, policy, [title, key, units, less]) {
   const change = policy.name === reference ? null : changeOf(load, policy, key);
   const verdict = change && change.sure && less !== null && comparable(load, policy, key) ? (change.mean < 0 === less ? "better" : "worse") : null;
-  return h("td", {}, intervalText(metricOf(load, policy, key), units),
+  return h("td", { "data-label": title }, intervalText(metricOf(load, policy, key), units),
     change ? h("small", { class: verdict }, [changeText(change), verdict].filter(Boolean).join(", ")) : null);
 }
 
