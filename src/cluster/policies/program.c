@@ -6,7 +6,9 @@
 #include <coin/Cbc_C_Interface.h>
 #include <coin/Clp_C_Interface.h>
 
+#include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,20 +71,87 @@ void erg_program_entry(struct erg_program *program, int row, double value)
     program->columns.first[program->columns.count] = (int)program->entries.count;
 }
 
+/* ---- the solvers, opened when needed: commands would take twice as long to start ---- */
+
+#define CLP_FUNCTIONS(X)                                                                           \
+    X(Clp_newModel)                                                                                \
+    X(Clp_setLogLevel)                                                                             \
+    X(Clp_loadProblem)                                                                             \
+    X(Clp_setOptimizationDirection)                                                                \
+    X(Clp_initialSolve)                                                                            \
+    X(Clp_status)                                                                                  \
+    X(Clp_primalColumnSolution)                                                                    \
+    X(Clp_deleteModel)
+#define CBC_FUNCTIONS(X)                                                                           \
+    X(Cbc_newModel)                                                                                \
+    X(Cbc_setLogLevel)                                                                             \
+    X(Cbc_loadProblem)                                                                             \
+    X(Cbc_setObjSense)                                                                             \
+    X(Cbc_setInteger)                                                                              \
+    X(Cbc_setAllowableFractionGap)                                                                 \
+    X(Cbc_solve)                                                                                   \
+    X(Cbc_isProvenOptimal)                                                                         \
+    X(Cbc_getColSolution)                                                                          \
+    X(Cbc_deleteModel)
+
+static struct {
+    struct erg_error refusal; /* its message is empty: none */
+#define FIELD(name) __typeof__(name) *name;
+    CLP_FUNCTIONS(FIELD)
+    CBC_FUNCTIONS(FIELD)
+#undef FIELD
+} coin;
+
+/* A library that stays open; NULL: it cannot be opened, which becomes the refusal. */
+static void *open_library(const char *name)
+{
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library)
+        erg_fail(
+            &coin.refusal, ERG_FAILED,
+            "linear programs need COIN-OR's Clp and Cbc, which cannot be opened (%s); expected "
+            "them installed (Debian: coinor-libclp1, coinor-libcbc3)",
+            dlerror());
+    return library;
+}
+
+static void find_function(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    if (symbol)
+        memcpy(function, &symbol, sizeof symbol);
+    else
+        erg_fail(&coin.refusal, ERG_FAILED,
+                 "linear programs need COIN-OR's Clp and Cbc, which have no function %s, expected "
+                 "those of Debian's coinor-libclp1 and coinor-libcbc3",
+                 name);
+}
+
+static void open_solvers(void)
+{
+    void *clp = open_library("libClp.so.1"), *cbc = clp ? open_library("libCbcSolver.so.3") : NULL;
+    if (!cbc)
+        return;
+#define FIND_CLP(name) find_function(clp, #name, &coin.name);
+#define FIND_CBC(name) find_function(cbc, #name, &coin.name);
+    CLP_FUNCTIONS(FIND_CLP)
+    CBC_FUNCTIONS(FIND_CBC)
+}
+
 static int solve_linear(const struct erg_program *program, double *solution, struct erg_error *err)
 {
     int columns = (int)program->columns.count, rows = (int)program->rows.count;
-    Clp_Simplex *model = Clp_newModel();
-    Clp_setLogLevel(model, 0);
-    Clp_loadProblem(model, columns, rows, program->columns.first, program->entries.rows,
-                    program->entries.values, NULL, program->columns.upper, program->columns.values,
-                    program->rows.low, program->rows.high);
-    Clp_setOptimizationDirection(model, -1);
-    Clp_initialSolve(model);
-    int status = Clp_status(model);
+    Clp_Simplex *model = coin.Clp_newModel();
+    coin.Clp_setLogLevel(model, 0);
+    coin.Clp_loadProblem(model, columns, rows, program->columns.first, program->entries.rows,
+                         program->entries.values, NULL, program->columns.upper,
+                         program->columns.values, program->rows.low, program->rows.high);
+    coin.Clp_setOptimizationDirection(model, -1);
+    coin.Clp_initialSolve(model);
+    int status = coin.Clp_status(model);
     if (status == 0)
-        memcpy(solution, Clp_primalColumnSolution(model), (size_t)columns * sizeof *solution);
-    Clp_deleteModel(model);
+        memcpy(solution, coin.Clp_primalColumnSolution(model), (size_t)columns * sizeof *solution);
+    coin.Clp_deleteModel(model);
     if (status == 0)
         return 0;
     return erg_fail(err, ERG_FAILED, "a linear program of %d columns and %d rows %s", columns, rows,
@@ -95,21 +164,21 @@ static int solve_integer(const struct erg_program *program, double gap, double *
                          struct erg_error *err)
 {
     int columns = (int)program->columns.count, rows = (int)program->rows.count;
-    Cbc_Model *model = Cbc_newModel();
-    Cbc_setLogLevel(model, 0);
-    Cbc_loadProblem(model, columns, rows, program->columns.first, program->entries.rows,
-                    program->entries.values, NULL, program->columns.upper, program->columns.values,
-                    program->rows.low, program->rows.high);
-    Cbc_setObjSense(model, -1);
+    Cbc_Model *model = coin.Cbc_newModel();
+    coin.Cbc_setLogLevel(model, 0);
+    coin.Cbc_loadProblem(model, columns, rows, program->columns.first, program->entries.rows,
+                         program->entries.values, NULL, program->columns.upper,
+                         program->columns.values, program->rows.low, program->rows.high);
+    coin.Cbc_setObjSense(model, -1);
     for (int i = 0; i < columns; i++)
-        Cbc_setInteger(model, i);
-    Cbc_setAllowableFractionGap(model, gap);
-    Cbc_solve(model);
-    bool solved = Cbc_isProvenOptimal(model);
+        coin.Cbc_setInteger(model, i);
+    coin.Cbc_setAllowableFractionGap(model, gap);
+    coin.Cbc_solve(model);
+    bool solved = coin.Cbc_isProvenOptimal(model);
     if (solved)
         for (int i = 0; i < columns; i++)
-            solution[i] = round(Cbc_getColSolution(model)[i]);
-    Cbc_deleteModel(model);
+            solution[i] = round(coin.Cbc_getColSolution(model)[i]);
+    coin.Cbc_deleteModel(model);
     if (solved)
         return 0;
     return erg_fail(err, ERG_FAILED, "an integer program of %d columns and %d rows has no solution",
@@ -119,8 +188,15 @@ static int solve_integer(const struct erg_program *program, double gap, double *
 int erg_program_solve(const struct erg_program *program, bool integers, double gap,
                       double *solution, struct erg_error *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (program->columns.count == 0)
         return 0;
+    pthread_once(&once, open_solvers);
+    if (*coin.refusal.message) {
+        if (err)
+            *err = coin.refusal;
+        return -1;
+    }
     return integers ? solve_integer(program, gap, solution, err)
                     : solve_linear(program, solution, err);
 }
