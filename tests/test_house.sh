@@ -31,9 +31,11 @@ sources=$(find src -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 for file in $sources; do basename "$file"; done | sort | uniq -d |
     check names "a base name of several files in src/"
 
-# A definition is a tag with a brace; structs in functions are indented.
-sed -n 's/^\(typedef \|static \|const \)*struct \([a-z_0-9]*\) {.*/\2/p' $sources include/ergon/*.h |
-    sort | uniq -d | check tags "a struct tag that is defined several times"
+# A definition is a tag with a brace; those in functions are indented. Of enums those of headers.
+{
+    sed -n 's/^\(typedef \|static \|const \)*struct \([a-z_0-9]*\) {.*/\2/p' $sources include/ergon/*.h
+    sed -n 's/^ *enum \(erg_[a-z_0-9]*\) {.*/\1/p' $sources include/ergon/*.h
+} | sort | uniq -d | check tags "a tag that is defined several times"
 
 for file in $sources; do
     case $file in

@@ -306,7 +306,7 @@ static void test_a_full_disk(void **state)
     assert_true(count > 0 && count % 5 == 0);
 }
 
-static void export_to(enum erg_export_format format, const char *name, char *to, size_t capacity)
+static void export_to(enum erg_recording_format format, const char *name, char *to, size_t capacity)
 {
     struct erg_error err = {0};
     snprintf(to, capacity, "%s/%s", folder, name);

@@ -522,8 +522,8 @@ int erg_record_export(const char *recording, const char *format, const char *out
                       struct erg_error *err)
 {
     static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
-    static const enum erg_export_format numbers[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
-                                                     ERG_EXPORT_CHROME};
+    static const enum erg_recording_format numbers[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
+                                                        ERG_EXPORT_CHROME};
     int number;
     if (erg_door_choice(&number, "format", format, formats, err) != 0)
         return -1;

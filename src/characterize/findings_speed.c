@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/statistics.h"
+#include "trace/kernel_record.h"
 
 #include <stdlib.h>
 
@@ -223,16 +224,14 @@ void erg_finding_check_mixtral_energy(struct erg_finding_check *at)
 /* The share of kernel seconds that are communication; NaN: nothing was traced. */
 static double communication_share(erg_mark mark)
 {
-    static const char *const names[] = {"SendRecv", "AllGather", "ReduceScatter", "AllReduce"};
     double all = 0, communication = 0;
     for (size_t i = 0; i < mark->result->kernels_count; i++) {
         const struct erg_result_kernels *kernels = &mark->result->kernels[i];
         for (size_t c = 0; c < kernels->category_count; c++) {
             const struct erg_result_category *category = &kernels->categories[c];
             all += category->summed_s;
-            for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-                if (!strcmp(names[n], category->name))
-                    communication += category->summed_s;
+            if (erg_kernel_name_communicates(category->name))
+                communication += category->summed_s;
         }
     }
     return communication / all;

@@ -75,14 +75,14 @@ bool erg_recording_was_closed(const struct erg_recording *recording);
 
 /* ---- export ---- */
 
-enum erg_export_format {
+enum erg_recording_format {
     ERG_EXPORT_CSV,    /* one row per sample, a header, units in the names, empty where missing */
     ERG_EXPORT_JSONL,  /* one object per sample, without missing values */
     ERG_EXPORT_CHROME, /* counters in Chrome's trace format, rates for byte counters */
 };
 
 /* Reads a recording from its start and writes all of it. `to` "-" is standard output. */
-int erg_recording_export(const char *path, enum erg_export_format format, const char *to,
+int erg_recording_export(const char *path, enum erg_recording_format format, const char *to,
                          struct erg_error *err);
 
 #endif

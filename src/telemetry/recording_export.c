@@ -126,7 +126,7 @@ static int write_line(FILE *out, const char *to, struct erg_text *line, struct e
     return whole ? 0 : fail_writing(to, err);
 }
 
-static int export_lines(struct erg_recording *recording, enum erg_export_format format,
+static int export_lines(struct erg_recording *recording, enum erg_recording_format format,
                         const char *to, struct erg_error *err)
 {
     FILE *out = is_standard(to) ? stdout : fopen(to, "w");
@@ -241,7 +241,7 @@ static int export_trace(struct erg_recording *recording, const char *to, struct 
     return result;
 }
 
-int erg_recording_export(const char *path, enum erg_export_format format, const char *to,
+int erg_recording_export(const char *path, enum erg_recording_format format, const char *to,
                          struct erg_error *err)
 {
     struct erg_recording *recording;

@@ -54,6 +54,12 @@ int erg_kernel_name_index(const char *word, const char *const *names)
     return -1;
 }
 
+bool erg_kernel_name_communicates(const char *category)
+{
+    const int of = erg_kernel_name_index(category, erg_kernel_category_names);
+    return of >= 0 && erg_kernel_communicates((enum erg_kernel_category)of);
+}
+
 static int fail_name(const struct erg_csv *csv, size_t row, const char *word,
                      const char *const *names, struct erg_error *err)
 {

@@ -35,6 +35,7 @@ static inline bool erg_kernel_communicates(enum erg_kernel_category category)
 {
     return category >= ERG_CATEGORY_SEND_RECV && category <= ERG_CATEGORY_ALL_REDUCE;
 }
+bool erg_kernel_name_communicates(const char *category);
 
 enum erg_kernel_source {
     ERG_SOURCE_KERNEL, /* a kernel */

@@ -62,7 +62,7 @@ static struct managed_ids ids_of_jobs(const json_t *status)
     return ids;
 }
 
-static enum erg_gpu_use use_of(const json_t *gpu, bool up, const struct managed_ids *ids)
+static enum erg_schedule_use use_of(const json_t *gpu, bool up, const struct managed_ids *ids)
 {
     const json_int_t id = json_integer_value(gpu);
     if (!json_is_integer(gpu))
@@ -96,7 +96,7 @@ void erg_schedule_count(struct erg_schedule_counts *counts, const json_t *status
         counts->nodes++;
         json_array_foreach(json_object_get(node, "gpus"), g, gpu)
         {
-            const enum erg_gpu_use use = use_of(gpu, up, &ids);
+            const enum erg_schedule_use use = use_of(gpu, up, &ids);
             type->gpus[use]++;
             counts->gpus[use]++;
         }

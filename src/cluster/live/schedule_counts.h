@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum erg_gpu_use {
+enum erg_schedule_use {
     ERG_GPU_MANAGED,
     ERG_GPU_FOREIGN, /* a job's that is not managed */
     ERG_GPU_FREE,

@@ -11,7 +11,7 @@
 #include "io/json.h"
 
 /* Why a policy is called; several may hold at once. */
-enum erg_event {
+enum erg_policy_event {
     ERG_EVENT_ARRIVAL = 1 << 0, /* jobs were submitted */
     ERG_EVENT_END = 1 << 1,     /* jobs ended; their GPUs are free */
     ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */

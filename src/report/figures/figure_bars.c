@@ -3,6 +3,7 @@
 #include "report/figures/figures_internal.h"
 
 #include "io/csv.h"
+#include "trace/kernel_record.h"
 
 #include <assert.h>
 #include <math.h>
@@ -43,16 +44,6 @@ struct bars {
     size_t name_count;
 };
 
-/* Not a product, a kernel that reads and writes memory, or a norm. */
-static bool is_communication(const char *category)
-{
-    static const char *const names[] = {"SendRecv", "AllGather", "ReduceScatter", "AllReduce"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], category))
-            return true;
-    return false;
-}
-
 static void add_category(struct bar *bar, const struct erg_result_category *category, double share)
 {
     size_t i = 0;
@@ -70,7 +61,7 @@ static void add_category(struct bar *bar, const struct erg_result_category *cate
     bar->categories[i].count += share * category->count;
     bar->categories[i].energy_j += share * category->energy_j;
     bar->total_s += share * category->summed_s;
-    if (is_communication(category->name))
+    if (erg_kernel_name_communicates(category->name))
         bar->exposed_communication_s += share * category->exposed_s;
 }
 
@@ -374,13 +365,9 @@ static void draw_pipelines(struct bars *at, const struct erg_collection *collect
 
 bool erg_figure_bars(struct figure *figure, const struct erg_collection *collection)
 {
-    /* The order of colours: what every GPU has first. */
-    static const char *const usual[] = {"MatMul",        "SendRecv",  "AllGather",
-                                        "ReduceScatter", "AllReduce", "Memory/Elementwise",
-                                        "LayerNorm",     "Other"};
     struct bars at = {.figure = figure};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        (void)colour_of(&at, usual[i]);
+    for (size_t i = 0; erg_kernel_category_names[i]; i++) /* the order of colours */
+        (void)colour_of(&at, erg_kernel_category_names[i]);
     bool any = false;
     for (size_t i = 0; i < collection->count; i++)
         any = any || collection->marks[i].result->kernels_count > 0;

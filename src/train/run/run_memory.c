@@ -160,6 +160,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
     const bool shared = request->backend->shares_memory;
     struct erg_layout plain = job->layout;
     struct erg_memory_kernels kernels;
+    struct erg_error ignored;
     plain.stage_recompute = NULL;
     plain.stage_offload = NULL;
     if (shared)
@@ -181,7 +182,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
     struct erg_memory_change change = {0};
     size_t bytes = 0;
     if (find_kernels(&kernels, request) == 0 &&
-        erg_memory_smallest_change(&change, &asked, &bounds, NULL) == 0 && change.found)
+        erg_memory_smallest_change(&change, &asked, &bounds, &ignored) == 0 && change.found)
         bytes = erg_run_memory_of(job, request->backend, &change.layout);
     if (bytes > 0 && bytes <= room) {
         erg_text_add(text, "; with");
