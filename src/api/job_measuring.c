@@ -226,7 +226,7 @@ static int cut_job(struct erg_text *rows, const struct type_run *run,
     return result;
 }
 
-/* What is to run on one GPU: the job, or as much of it as fits. */
+/* Chooses what runs on one GPU: the job, or as much of it as fits. */
 static int plan_one(struct type_run *run, const struct erg_text *rows,
                     const struct erg_job_measuring *measuring, struct erg_error *err)
 {
@@ -377,7 +377,8 @@ static bool is_there(struct type_run *run, char node[80])
         return there;
     if (!process.late && (process.status == 0 || strstr(process.err.data, "Invalid job id"))) {
         run->state[0] = '\0';
-        sscanf(process.out.data, "%31s %79s", run->state, node);
+        if (sscanf(process.out.data, "%31s %79s", run->state, node) == 2 && node[0] == '(')
+            node[0] = '\0'; /* "(null)" */
         there = false;
         for (size_t i = 0; i < sizeof present / sizeof *present; i++)
             there |= strcmp(run->state, present[i]) == 0;
@@ -415,12 +416,11 @@ static void look(struct type_run *run, struct erg_text *rows,
         return;
     if (there)
         cancel(run);
-    if (foreign)
+    if (foreign) {
         measured.steps = 0;
-    if (foreign)
         snprintf(why, sizeof why, "job %lu ran on node %s, which has other GPUs by the live file",
                  run->id, node);
-    else if (!there)
+    } else if (!there)
         snprintf(why, sizeof why, "job %lu ended%s%s before a step was measured, see %s.log",
                  run->id, run->state[0] ? " as " : "", run->state, run->folder);
     else if (strcmp(run->state, "PENDING") == 0)
