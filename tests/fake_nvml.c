@@ -56,10 +56,9 @@ int fake_obey(struct fake_gpu *gpu, const char *call)
     double at_s = fake_now_s();
     for (size_t i = 0; i < gpu->rule_count; i++) {
         const struct fake_rule *rule = &gpu->rules[i];
-        if (strcmp(rule->call, call) != 0)
+        if (strcmp(rule->call, call) != 0 || (rule->file[0] && access(rule->file, F_OK) != 0))
             continue;
-        if (rule->kind == FAKE_FAIL && at_s >= rule->from_s && at_s < rule->to_s &&
-            (!rule->file[0] || access(rule->file, F_OK) == 0))
+        if (rule->kind == FAKE_FAIL && at_s >= rule->from_s && at_s < rule->to_s)
             return rule->result;
         bool hangs = false;
         if (rule->kind == FAKE_HANG && at_s >= rule->from_s) {
@@ -69,7 +68,8 @@ int fake_obey(struct fake_gpu *gpu, const char *call)
             pthread_mutex_unlock(&fake_lock);
         }
         for (double end_s = fake_now_s() + rule->duration_s;
-             hangs && fake_now_s() < end_s && !atomic_load(&fake_released);)
+             hangs && fake_now_s() < end_s && !atomic_load(&fake_released) &&
+             (!rule->file[0] || access(rule->file, F_OK) == 0);)
             sleep_s(0.01);
         if (rule->kind == FAKE_SLOW)
             sleep_s(rule->duration_s);

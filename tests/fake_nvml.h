@@ -40,7 +40,8 @@
  *     fail CALL RESULT FROM TO  the call gives this NVML result
  *     fail CALL RESULT FILE     likewise while this file is there; its path begins with "/"
  *     slow CALL S               every such call takes S
- *     hang CALL AT S            the first such call after AT takes S
+ *     hang CALL AT S            the first such call after AT takes S; with a file as AT, the first
+ *                               one that finds it there, until it goes
  *     lost AT                   falls off the bus
  *     xid NUMBER AT             a critical error
  *     nolocks                   refuses clock locks and limits (no permission)

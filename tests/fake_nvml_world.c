@@ -256,6 +256,16 @@ static bool set_nvlink(struct fake_gpu *gpu, char *const *words, size_t count)
     return false;
 }
 
+/* Where a rule begins: at a time, or while a file is there. NAN: the path is too long. */
+static double from_or_file(struct fake_rule *rule, char *const *words, size_t count, size_t i,
+                           double otherwise)
+{
+    if (i >= count || words[i][0] != '/')
+        return number(words, count, i, otherwise);
+    const int length = snprintf(rule->file, sizeof rule->file, "%s", words[i]);
+    return length < (int)sizeof rule->file ? -INFINITY : (double)NAN;
+}
+
 /* Commands with a call or bits and times. */
 static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
 {
@@ -266,11 +276,7 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
     if (strcmp(name, "fail") == 0) {
         rule.kind = FAKE_FAIL;
         rule.result = (int)number(words, count, 2, 0);
-        const bool while_file = count == 4 && words[3][0] == '/';
-        if (while_file &&
-            snprintf(rule.file, sizeof rule.file, "%s", words[3]) >= (int)sizeof rule.file)
-            return false;
-        rule.from_s = while_file ? -INFINITY : number(words, count, 3, -INFINITY);
+        rule.from_s = from_or_file(&rule, words, count, 3, -INFINITY);
         rule.to_s = number(words, count, 4, INFINITY);
     } else if (strcmp(name, "type") == 0) {
         rule.kind = FAKE_TYPE;
@@ -280,7 +286,7 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
         rule.duration_s = number(words, count, 2, 0);
     } else if (strcmp(name, "hang") == 0) {
         rule.kind = FAKE_HANG;
-        rule.from_s = number(words, count, 2, 0);
+        rule.from_s = from_or_file(&rule, words, count, 2, 0);
         rule.duration_s = number(words, count, 3, 0);
     } else if (strcmp(name, "glitch") == 0 && count > 3) {
         rule.kind = FAKE_GLITCH;
@@ -295,7 +301,7 @@ static bool set_rule(struct fake_gpu *gpu, char *const *words, size_t count)
     } else {
         return false;
     }
-    return add_rule(gpu, rule, words[1]);
+    return !isnan(rule.from_s) && add_rule(gpu, rule, words[1]);
 }
 
 static bool command(struct fake_gpu *gpu, char *const *words, size_t count)

@@ -5,6 +5,7 @@
 #include "side_by_side.h"
 #include "telemetry/claim.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -333,16 +334,33 @@ static void test_no_lock_without_a_guardian(void **state)
     world_end(&rig.world);
 }
 
+/* The reset fails in this process as long as it lives, and in the guardian for a second. */
 static void test_a_reset_that_fails_is_tried_again(void **state)
 {
     (void)state;
-    struct rig rig = rig_begin("gpu 0 fail ResetGpuLockedClocks 999 3 5\n", "all");
+    char mine[64], all[64], task[64], script[256];
+    snprintf(mine, sizeof mine, "/tmp/ergon-refuses-%ld-mine", (long)getpid());
+    snprintf(all, sizeof all, "/tmp/ergon-refuses-%ld-all", (long)getpid());
+    snprintf(task, sizeof task, "/proc/self/task/%ld", (long)getpid()); /* nobody else has it */
+    snprintf(script, sizeof script,
+             "gpu 0 fail ResetGpuLockedClocks 999 %s\ngpu 0 fail ResetGpuLockedClocks 999 %s\n",
+             mine, all);
+    struct rig rig = rig_begin(script, "all");
     assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
-    pause_s(3.3);
+    assert_int_equal(close(creat(all, 0600)), 0);
+    assert_int_equal(symlink(task, mine), 0);
     assert_fails(erg_clocks_reset(rig.clocks, 0, &rig.err), &rig.err,
                  "unlocking the SM clock of GPU 0");
     assert_int_equal(lock_of(&rig.world, 0), 1200);
+    pid_t child = fork();
+    if (child == 0) {
+        pause_s(1);
+        _exit(unlink(all) != 0);
+    }
     close_clocks(&rig);
+    int status = -1;
+    assert_true(waitpid(child, &status, 0) == child && status == 0);
+    assert_int_equal(unlink(mine), 0);
     assert_int_equal(lock_of(&rig.world, 0), 0);
     assert_int_not_equal(latest_of(&rig.world, 0).process, getpid());
     world_end(&rig.world);

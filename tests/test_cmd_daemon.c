@@ -43,6 +43,19 @@ static int listen_at(const char *path, int type)
     return file;
 }
 
+/* Sends to a socket of datagrams until it takes no more. */
+static void fill(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path));
+    int file = socket(AF_UNIX, SOCK_DGRAM, 0);
+    ssize_t sent = 0;
+    for (int i = 0; i < 100000 && sent >= 0; i++)
+        sent = sendto(file, "filled", 6, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof address);
+    assert_true(sent < 0 && errno == EAGAIN);
+    close(file);
+}
+
 static bool hears(int notices, const char *part)
 {
     char text[256];
@@ -87,6 +100,8 @@ static void test_a_service(void **state)
     assert_true(hears(notices, "READY=1"));
     assert_true(hears(notices, "WATCHDOG=1"));
     assert_true(hears(notices, "WATCHDOG=1"));
+    fill(notify); /* a manager that reads nothing for a while stops no daemon */
+    erg_sleep_ns(300000000);
     uint64_t lease = take_lease(client, 0, ERG_KNOB_CLOCK);
     assert_ok(change_knob(client, lease, ERG_WIRE_CLOCK, 900, 900, NULL, &err), &err);
     kill(world.daemon, SIGTERM);

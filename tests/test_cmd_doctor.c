@@ -46,6 +46,11 @@ static void test_gpus_that_are_well(void **state)
     (void)state;
     set_world(QUIET_WORLD);
     json_t *root = run_json("doctor --json", 0);
+    /* A machine that is busy at that moment sees too few steps of a counter. */
+    for (int i = 0; i < 10 && json_is_null(json_at(root, "gpus.0.energy_counter.period_s")); i++) {
+        json_decref(root);
+        root = run_json("doctor --json", 0);
+    }
     assert_string_equal(text_at(finding(root, -1, "GPUs"), "state"), "ok");
     assert_string_equal(text_at(finding(root, 0, "GPU"), "state"), "ok");
     finding(root, -1, "clock control");

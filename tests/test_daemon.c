@@ -168,7 +168,7 @@ static void test_the_pace(void **state)
     (void)state;
     struct daemon_world world =
         daemon_world_begin("", "rules:\n  - {user: '@me', may: [clock], gpus: all}\n"
-                               "rate: {changes_per_s: 20, burst: 2}\n");
+                               "rate: {changes_per_s: 4, burst: 2}\n");
     struct erg_error err;
     start_daemon(&world);
     struct erg_daemon_client *client = connect_client(&world);
@@ -186,7 +186,7 @@ static void test_the_pace(void **state)
     assert_int_equal(setting_of(&world, 0, 's').high, 1830);
     assert_true(change.received_ns < change.begin_ns && change.begin_ns <= change.end_ns);
     double taken_s = 1e-9 * (double)(erg_now_ns() - begin_ns);
-    assert_true(setting_of(&world, 0, 's').lines <= 4 + (int)(20 * taken_s));
+    assert_true(setting_of(&world, 0, 's').lines <= 4 + (int)(4 * taken_s));
     erg_daemon_disconnect(client);
     await_setting(&world, 0, 's', 0);
     assert_int_equal(audit_lines(&world, "\"event\":\"end\"", "\"changes\":100", 1), 1);

@@ -309,9 +309,12 @@ static int64_t answers(struct erg_daemon_client *client, uint32_t gpu)
 static void test_a_gpu_that_hangs(void **state)
 {
     (void)state;
-    struct daemon_world world =
-        daemon_world_begin("gpu 0 hang SetGpuLockedClocks 0 5\n", ALL_FOR_ME);
+    char hangs[64], script[128];
+    snprintf(hangs, sizeof hangs, "/tmp/ergon-hangs-%ld", (long)getpid());
+    snprintf(script, sizeof script, "gpu 0 hang SetGpuLockedClocks %s 3600\n", hangs);
+    struct daemon_world world = daemon_world_begin(script, ALL_FOR_ME);
     struct erg_error err;
+    write_file(hangs, "");
     uint64_t refused;
     start_daemon(&world);
     struct erg_daemon_client *stuck = connect_client(&world), *other = connect_client(&world);
@@ -331,6 +334,7 @@ static void test_a_gpu_that_hangs(void **state)
     erg_daemon_disconnect(stuck);
     erg_daemon_disconnect(other);
     await_setting(&world, 1, 's', 0);
+    assert_int_equal(unlink(hangs), 0);
     while (setting_of(&world, 0, 's').lines < 2)
         erg_sleep_ns(10000000);
     assert_int_equal(setting_of(&world, 0, 's').high, 0);

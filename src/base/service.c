@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -73,9 +74,12 @@ void erg_service_notify(const char *state)
     if (file < 0)
         return;
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    const struct timeval patience = {.tv_sec = 1};
+    const int flags = MSG_NOSIGNAL | (strcmp(state, "WATCHDOG=1") == 0 ? MSG_DONTWAIT : 0);
+    (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     ssize_t sent;
     do
-        sent = sendto(file, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
+        sent = sendto(file, state, strlen(state), flags, (struct sockaddr *)&address, size);
     while (sent < 0 && errno == EINTR);
     close(file);
 }

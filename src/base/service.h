@@ -17,7 +17,8 @@ int erg_service_socket(void);
  * path is removed. -1 where that failed. */
 int erg_service_listen(const char *path, int type, struct erg_error *err);
 
-/* Sends a state to the service manager, for example "READY=1". */
+/* Sends a state to the service manager, for example "READY=1". A manager that does not read what
+ * was sent stops no service: then "WATCHDOG=1" is dropped, other states after a second. */
 void erg_service_notify(const char *state);
 
 /* How often the program should tell that it lives ("WATCHDOG=1"), ns; 0: not. */

@@ -301,10 +301,10 @@ static bool changes_too_often(const struct making *making)
     const uint32_t within = period_s < 1 ? (uint32_t)(1 / period_s + 1e-9) : 1;
     const double window_s = period_s < 1 ? 1 : period_s;
     for (uint32_t c = 0; c < changes; c++) {
-        const uint32_t later = c + within;
+        const uint32_t later = c + within, steps_later = later / changes;
         const double from_s = programme->passes[groups[skip + c].first].start_s;
         const double to_s = programme->passes[groups[skip + later % changes].first].start_s +
-                            later / changes * programme->step_s;
+                            steps_later * programme->step_s;
         if (to_s - from_s < window_s * (1 - 1e-9))
             return true;
     }

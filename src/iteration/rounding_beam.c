@@ -210,7 +210,7 @@ static void advance(struct beam *beam, int32_t p)
     for (size_t s = 0; s < beam->best_count; s++) {
         const struct beam_step *step = &beam->best[s];
         double *finish = beam->finish[1] + s * beam->slots;
-        memcpy(finish, beam->finish[0] + step->parent * beam->slots, bytes);
+        memcpy(finish, beam->finish[0] + (size_t)step->parent * beam->slots, bytes);
         finish[beam->slot_of[p]] = step->finish;
         beam->excess_j[s] = step->excess_j;
         beam->taken[(size_t)p * BEAM_WIDTH + s] = (struct taken){step->parent, step->option};

@@ -61,8 +61,8 @@ void erg_timecost_graph_init(struct timecost_graph *graph, const struct timecost
     for (size_t d = 0; d < m; d++) {
         const struct timecost_arc *dependency = &problem->dependencies[d];
         if (!graph->events.met[d])
-            add_arc(graph, moments[2 * dependency->before + 1], moments[2 * dependency->after],
-                    &dependency->latency, no_slopes, 1);
+            add_arc(graph, moments[2 * (size_t)dependency->before + 1],
+                    moments[2 * (size_t)dependency->after], &dependency->latency, no_slopes, 1);
     }
     pack_halves(graph);
 }

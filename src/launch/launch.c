@@ -400,7 +400,7 @@ static void watch(struct launcher *launcher)
         for (int i = 0; i < started * 2; i++)
             fds[i] = (struct pollfd){.fd = launcher->processes[i / 2].streams[i % 2].fd,
                                      .events = POLLIN};
-        fds[started * 2] = (struct pollfd){.fd = launcher->signals, .events = POLLIN};
+        fds[(size_t)started * 2] = (struct pollfd){.fd = launcher->signals, .events = POLLIN};
         poll(fds, (nfds_t)started * 2 + 1, pass_signals_on(launcher) ? 100 : 5);
         for (int rank = 0; rank < started; rank++)
             drain(launcher, rank, false);

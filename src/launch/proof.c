@@ -33,7 +33,7 @@ static uint32_t rotate(uint32_t word, int bits)
 static void mix_block(struct sha256 *hash)
 {
     uint32_t w[ROUNDS], s[8];
-    for (int i = 0; i < 16; i++) {
+    for (size_t i = 0; i < 16; i++) {
         const unsigned char *at = hash->block + 4 * i;
         w[i] = (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
     }
@@ -112,7 +112,7 @@ void erg_proof_make(unsigned char proof[ERG_PROOF_BYTES], const char *key, const
         add(&hash, key, length);
         finish(&hash, short_key);
     } else {
-        memcpy(short_key, key, length);
+        memcpy(short_key, key, length); /* NOLINT(bugprone-not-null-terminated-result): no string */
     }
     hash_keyed(inner, short_key, 0x36, message, bytes);
     hash_keyed(proof, short_key, 0x5c, inner, sizeof inner);

@@ -77,11 +77,9 @@ bool erg_link_fill(struct erg_link *link)
         if (count > 0) {
             erg_text_add_bytes(&link->in, block, (size_t)count);
             link->heard_ns = erg_now_ns();
-        } else if (count == 0) {
-            return false;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return true;
-        } else if (errno != EINTR) {
+        } else if (count == 0 || errno != EINTR) {
             return false;
         }
     }

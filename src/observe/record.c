@@ -81,7 +81,7 @@ static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
                     1e-9 * (double)stats.busy_ns);
         if (stats.missed + stats.dropped)
             erg_log(ERG_LOG_WARNING, "GPU %d: %llu samples came too late to be taken or written",
-                    info->index, (unsigned long long)(stats.missed + stats.dropped));
+                    info->index, (unsigned long long)stats.missed + stats.dropped);
     }
 }
 

@@ -188,7 +188,8 @@ int erg_heat_tracks_read(struct erg_heat_tracks *tracks, const char *path, struc
         return erg_fail(err, ERG_FAILED,
                         "reading heat of '%s': it lasts %lld s, expected two minutes or more", path,
                         (long long)span_s);
-    tracks->step_s = (double)(1 + span_s / MOST_STEPS);
+    const int64_t step_s = 1 + span_s / MOST_STEPS;
+    tracks->step_s = (double)step_s;
     tracks->count = (size_t)((double)span_s / tracks->step_s);
     const size_t cells = tracks->gpus * tracks->count;
     tracks->power_w = erg_xcalloc(cells, sizeof *tracks->power_w);

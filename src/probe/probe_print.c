@@ -72,7 +72,7 @@ static void add_ceiling(struct erg_table *table, const struct erg_probe_ceiling 
 
 static size_t columns_of(const struct family *family)
 {
-    return (size_t)(4 + (family->amount_factor > 0 ? 3 : 0) + (*family->energy_unit ? 1 : 0));
+    return 4u + (family->amount_factor > 0 ? 3 : 0) + (*family->energy_unit ? 1 : 0);
 }
 
 static void print_family(struct erg_text *text, const struct erg_probe_ceilings *ceilings,

@@ -102,10 +102,9 @@ static bool await_answer(struct erg_daemon_client *client, uint32_t sequence,
     while (receive(client, head, body, until_ns)) {
         if (head->type == ERG_WIRE_LEASE_EVENT)
             note_event(client, body);
-        else if (head->type == ERG_WIRE_ANSWER) /* of type 0: it does not let us in */
-            return true;
-        else if (head->type & ERG_WIRE_ANSWER && head->type < ERG_WIRE_LEASE_EVENT &&
-                 head->sequence == sequence)
+        else if (head->type == ERG_WIRE_ANSWER || /* of type 0: it does not let us in */
+                 (head->type & ERG_WIRE_ANSWER && head->type < ERG_WIRE_LEASE_EVENT &&
+                  head->sequence == sequence))
             return true;
     }
     client->broken = true;

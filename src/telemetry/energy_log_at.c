@@ -99,7 +99,7 @@ static double unrest(const struct erg_energy_log *log, size_t low)
     struct erg_edge a = refine(log, first);
     for (size_t i = first; i + 1 < log->step_count && i < low + NEIGHBOURS; i++) {
         struct erg_edge b = refine(log, i + 1);
-        assert(count < 2 * NEIGHBOURS);
+        assert(count < sizeof powers_w / sizeof *powers_w);
         powers_w[count++] = power_between(&a, &b);
         a = b;
     }

@@ -161,7 +161,7 @@ static int restore(void *context, size_t i, struct erg_error *err)
         int failed = watch->clocks[i] ? unlock(gpu, watch->gpus, &watch->errors[i]) : 0;
         if (restore_limit(gpu, watch, i) == 0 && !failed)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000L}, NULL);
     }
     return 0;
 }

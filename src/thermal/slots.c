@@ -132,7 +132,7 @@ static double limit_clock(const struct rounds *at, const struct stage_part *part
 {
     const struct erg_chassis *chassis = at->request->chassis;
     const struct erg_slots_placement *placement = at->placement;
-    const double *row = &at->k_per_w[slot * chassis->gpus], hold_c = chassis->limit.hold_c;
+    const double *row = &at->k_per_w[(size_t)slot * chassis->gpus], hold_c = chassis->limit.hold_c;
     double base_c = erg_thermal_inlet(chassis, slot);
     for (unsigned j = 0; j < chassis->gpus; j++)
         base_c += j == slot ? 0 : row[j] * placement->mean_w[j];

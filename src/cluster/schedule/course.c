@@ -16,8 +16,8 @@ static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
 {
     enum { VAIN_CALLS = 1000, CALLS = 5000, CALLS_PER_DOUBLING = 250, DOUBLINGS = 60 };
     const struct erg_course *course = scheduler->course;
-    double doublings = fmax((double)(course->vain_calls - VAIN_CALLS),
-                            (double)((course->calls - CALLS) / CALLS_PER_DOUBLING));
+    const long after_calls = (course->calls - CALLS) / CALLS_PER_DOUBLING;
+    double doublings = fmax((double)(course->vain_calls - VAIN_CALLS), (double)after_calls);
     if (doublings <= 0 || isinf(wanted_s))
         return wanted_s;
     if (course->events &

@@ -226,7 +226,7 @@ static int compare_told(const void *a, const void *b)
 size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs)
 {
     const int firsts[] = {scheduler->waiting.first, scheduler->running.first};
-    size_t most = (size_t)(scheduler->waiting.count + scheduler->running.count), count = 0;
+    size_t most = (size_t)scheduler->waiting.count + (size_t)scheduler->running.count, count = 0;
     struct told_job *told = erg_xcalloc(most + 1, sizeof *told);
     *jobs = erg_xcalloc(most + 1, sizeof **jobs);
     for (int list = 0; list < 2; list++)

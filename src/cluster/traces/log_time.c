@@ -85,7 +85,7 @@ static double change_s(int year, int month, int sunday)
     long first;
     days_of(year, month, 1, &first);
     long weekday = ((first + 4) % 7 + 7) % 7; /* 0: Sunday */
-    return DAY_S * (double)(first + (7 - weekday) % 7 + 7 * (sunday - 1)) + 2 * HOUR_S;
+    return DAY_S * (double)(first + (7 - weekday) % 7 + 7L * (sunday - 1)) + 2 * HOUR_S;
 }
 
 bool erg_log_time_pacific(const char *text, double least_s, double *seconds)

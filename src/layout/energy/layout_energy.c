@@ -145,7 +145,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     double bytes = erg_time_optimizer_bytes(engine, layout);
     double byte_s =
         costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
-    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    double replicas = (double)erg_layout_gpus(layout) / (double)layout->pipeline;
     const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
     const double expert_wire_bytes = erg_time_expert_gradient_bytes(engine, layout);
     *busy_s =
@@ -167,7 +167,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
 void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
                      size_t count, const struct erg_layout *layout)
 {
-    double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
+    double replicas = (double)erg_layout_gpus(layout) / (double)layout->pipeline;
     double stalls_s = 0, end_s = 0, waiting_w = 0, busy_j = 0;
     struct erg_time_place own[ERG_LAYOUT_MOST_KINDS];
     *tail = (struct erg_layout_tail){0};
@@ -232,7 +232,7 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout *layout, double uneven_s)
 {
     long gpus = erg_layout_gpus(layout);
-    double replicas = (double)(gpus / layout->pipeline);
+    double replicas = (double)gpus / (double)layout->pipeline;
     struct erg_layout_tail tail;
     *energy = (struct erg_layout_energy){.clock_mhz = INFINITY};
     energy->time_s = add_pipeline(energy->items, places, count, layout, uneven_s);

@@ -220,7 +220,7 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
         .tables = erg_clocked_layout_tables(&build.clocked),
         .table_count = erg_clocked_layout_table_count(request->layout),
         .tail_clock_mhz = build.clocked.tables[0].tail.clock_mhz,
-        .replicas = (double)(erg_layout_gpus(request->layout) / request->layout->pipeline),
+        .replicas = (double)erg_layout_gpus(request->layout) / (double)request->layout->pipeline,
     };
     bool stretched = build.shorter.microbatches < build.pipeline.microbatches;
     int result =

@@ -92,7 +92,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 {
     enum { ROWS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
     const struct erg_layout_search *search = rows->search;
-    static const size_t most = ROWS * ROWS;
+    static const size_t most = (size_t)ROWS * ROWS;
     struct layer *layers = erg_xcalloc(search->kind_count * ERG_RECOMPUTES * most, sizeof *layers);
     size_t counts[ERG_LAYOUT_MOST_KINDS] = {0};
     double least_j = INFINITY, most_j = 0;
@@ -183,8 +183,8 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
         erg_layout_experts(old) != erg_layout_experts(degrees))
         fill(rows, degrees);
     const double replicas = (double)(degrees->tensor * degrees->context * degrees->data);
-    const double microbatches =
-        fmax(1, (double)(search->batch_least / (degrees->data * degrees->microbatch)));
+    const long least = search->batch_least / (degrees->data * degrees->microbatch);
+    const double microbatches = fmax(1, (double)least);
     const double passes = microbatches * (double)search->model->layers;
     struct price_line lines[ERG_MIXED_PRICES];
     double layers_per_s = 0;

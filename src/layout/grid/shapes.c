@@ -20,9 +20,10 @@ size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first
             outputs += layer->ops[k].output_bytes;
     }
     for (long data = 1; data <= gpus && (double)data <= problem->layers->samples; data *= 2) {
-        double d = (double)data, t = (double)(gpus / data);
+        const long tensor = gpus / data;
+        double d = (double)data, t = (double)tensor;
         costs[count++] =
-            (struct erg_shape_cost){{data, gpus / data},
+            (struct erg_shape_cost){{data, tensor},
                                     outputs * (t - 1) / t,
                                     floor(weights * (d - 1) / d / ERG_GRID_MICROBATCHES)};
     }

@@ -356,7 +356,8 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_PIPELINE] = moments[worst].pipeline;
     stage->items[ERG_MEMORY_WEIGHTS] += moments[worst].weights;
     stage->items[ERG_MEMORY_GRADIENTS] += moments[worst].gradients;
-    stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
+    const long units = flight.most / flight.unit;
+    stage->offload_bytes = group.moved * (double)units;
     stage->host_bytes = stage->offload_bytes * (double)stage->groups;
     stage->offload = stage->offload_bytes > 0 ? erg_layout_offload(request->layout, index) : 0;
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
@@ -391,8 +392,8 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
         lines->least[i] = constant.peak_bytes + sum_of(&without[i]);
         lines->slope[i] = sum_of(&with[i]) - sum_of(&without[i]);
     }
-    lines->host_bytes =
-        (double)(erg_memory_groups(&layout, index) * (flight.most / flight.unit)) * all.moved;
+    const long units = flight.most / flight.unit;
+    lines->host_bytes = (double)(erg_memory_groups(&layout, index) * units) * all.moved;
 }
 
 /*

@@ -18,7 +18,8 @@ void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
                             const struct erg_memory_request *request, double parameters)
 {
     const struct erg_layout *layout = request->layout;
-    const double replicas = (double)(layout->data / erg_layout_experts(layout));
+    const long groups = layout->data / erg_layout_experts(layout);
+    const double replicas = (double)groups;
     const double trained = erg_lora_is_on(request->model) ? 0 : parameters;
     items[ERG_MEMORY_WEIGHTS] += 2 * parameters;
     items[ERG_MEMORY_GRADIENTS] += 4 * trained;

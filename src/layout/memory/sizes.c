@@ -182,8 +182,8 @@ static void fill_ffn(struct erg_memory_sizes *sizes, const struct erg_model *mod
         sizes->sent = (int64_t)(2 * rows->sent * (double)model->hidden);
         sizes->arrived = sizes->sent * sizes->tensor;
         sizes->experts_held = (long)rows->held;
-        widths =
-            (int64_t)(2 * rows->held * rows->expert * (double)(model->experts.ffn / sizes->tensor));
+        const int64_t share = model->experts.ffn / sizes->tensor;
+        widths = (int64_t)(2 * rows->held * rows->expert * (double)share);
     }
     sizes->ffn = widths;
     sizes->fc1 = (model->gated ? 2 : 1) * widths;

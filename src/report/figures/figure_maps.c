@@ -150,7 +150,8 @@ static double share_of(const struct map_range *range, double value)
 
 static double cell_x(const struct maps *at, long rank)
 {
-    return at->labels + CELL * (double)rank + NODE_GAP * (double)(rank / at->node_gpus);
+    const long node = rank / at->node_gpus;
+    return at->labels + CELL * (double)rank + NODE_GAP * (double)node;
 }
 
 static double cells_end(const struct maps *at)

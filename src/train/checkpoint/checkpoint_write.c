@@ -126,7 +126,7 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
         most = lengths[i] > most ? lengths[i] : most;
     most = result == 0 ? most : length; /* after a failure nothing is known of the others */
     char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
-    memcpy(mine, own, length);
+    memcpy(mine, own, length + 1);
     if (result == 0)
         result = erg_rendezvous_all_gather(rendezvous, mine, most + 1, all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);

@@ -383,7 +383,7 @@ int erg_safetensor_read(const struct erg_safetensor *tensor, uint64_t first, siz
     if (first > tensor->count || count > tensor->count - first)
         return erg_fail(err, ERG_FAILED,
                         "%s: tensor '%s': expected at least %llu elements, got %llu", tensor->file,
-                        tensor->name, (unsigned long long)(first + count),
+                        tensor->name, (unsigned long long)first + count,
                         (unsigned long long)tensor->count);
     if (tensor->type == ERG_SAFETENSOR_F32) {
         memcpy(out, tensor->data + 4 * first, 4 * count);

@@ -51,7 +51,7 @@ static void add_header(struct erg_text *header, const struct place *places, size
         for (size_t k = 0; k < spec->dimensions; k++)
             erg_text_printf(header, "%s%llu", k ? "," : "", (unsigned long long)spec->shape[k]);
         erg_text_printf(header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)offset,
-                        (unsigned long long)(offset + bytes));
+                        (unsigned long long)offset + bytes);
         offset += bytes;
     }
     erg_text_add(header, "}");

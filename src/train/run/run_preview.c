@@ -114,10 +114,10 @@ static json_t *stage_document(const struct erg_run_preview *preview, long stage)
         json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
                                           layout, preview->job->model->layers, stage, chunk)));
     return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "stage", (json_int_t)stage,
-                         "first_rank", (json_int_t)(stage * ranks), "ranks", (json_int_t)ranks,
-                         "chunk_layers", chunks, "memory_bytes", (json_int_t)memory->bytes,
-                         "host_bytes", (json_int_t)memory->host_bytes, "memory_items", items,
-                         "buffers", buffers);
+                         "first_rank", (json_int_t)stage * (json_int_t)ranks, "ranks",
+                         (json_int_t)ranks, "chunk_layers", chunks, "memory_bytes",
+                         (json_int_t)memory->bytes, "host_bytes", (json_int_t)memory->host_bytes,
+                         "memory_items", items, "buffers", buffers);
 }
 
 /* null: no plan. */
@@ -158,8 +158,8 @@ static json_t *auto_document(const struct erg_run_preview *preview)
         erg_run_way_name(&name, way, preview->plan);
         json_array_append_new(ways, erg_json_pack("{s:s, s:s, s:I, s:f, s:f}", "way", name.data,
                                                   "method", erg_method_name(way->method), "point",
-                                                  (json_int_t)(way->point + 1), "time_s",
-                                                  way->time_s, "energy_j", way->energy_j));
+                                                  (json_int_t)way->point + 1, "time_s", way->time_s,
+                                                  "energy_j", way->energy_j));
         erg_text_release(&name);
     }
     if (preview->layout)

@@ -145,7 +145,7 @@ json_t *erg_run_ways_document(const struct erg_run_way *ways, const struct erg_t
             rows,
             erg_json_pack("{s:o, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "way",
                           name_of(&ways[i], plan), "method", erg_method_name(ways[i].method),
-                          "point", (json_int_t)(ways[i].point + 1), "rounds", (json_int_t)rounds,
+                          "point", (json_int_t)ways[i].point + 1, "rounds", (json_int_t)rounds,
                           "steps", (json_int_t)rounds * (json_int_t)trials->steps, "step_ms",
                           1e3 * cost.step_s, "step_ms_uncertainty", 1e3 * cost.step_s_half,
                           "step_j", cost.step_j, "step_j_uncertainty", cost.step_j_half));
