@@ -126,7 +126,7 @@ static void layouts_refuse_what_does_not_go_together(void **state)
     assert_int_equal(err.status, ERG_USAGE);
     options.layout = NULL;
     question.export_as = "torchtitan";
-    assert_fails(erg_ask_layouts(&answer, &question, &err), &err, "--why is text for people");
+    assert_fails(erg_ask_layouts(&answer, &question, &err), &err, "text for people");
     question.why = NULL;
     question.export_as = "torchtitans";
     assert_fails(erg_ask_layouts(&answer, &question, &err), &err, "did you mean 'torchtitan'");
