@@ -43,6 +43,7 @@ function table() {
         const own = policy.summary[key], shown = amount(own, units);
         return h("td", { "data-label": title }, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
+  showMeanings(columns);
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
   byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column" +
     (equal ? ". " : "; not of completion and energy, as not all finished as many jobs. ") : "") +
