@@ -10,7 +10,7 @@ function heading() {
   const one = ours || best, summary = one.summary;
   if (ours && others.length) {
     const less = reduction(summary.mean_time_in_system_s, best.summary.mean_time_in_system_s);
-    byId("headline").textContent = `Under ${ours.name} a job waits and runs ${hours(summary.mean_time_in_system_s)} on average: ${lessOrMore(less, "time")} than under ${best.name}, the next best policy.`;
+    byId("headline").textContent = `Under ${ours.name} a job waits and runs ${hours(summary.mean_time_in_system_s)} on average: ${lessOrMore(less, "time")} than under ${best.name}, ${less < 0 ? "the best" : "the next best"} policy.`;
   } else {
     byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} on average.`;
   }
