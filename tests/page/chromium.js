@@ -24,6 +24,8 @@ function startChromium(command) {
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), "ergon-chromium-"));
   const child = spawn(command, ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--allow-file-access-from-files",
+    /* Each page is a window that is drawn, wherever the others are. */
+    "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
     `--user-data-dir=${profile}`, "--remote-debugging-pipe", "about:blank"], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
   const waiting = new Map(), listeners = [];
   let last = 0, rest = "", ended = null;
@@ -68,7 +70,7 @@ function startChromium(command) {
 
   /* Opens a page; `width` and `height` in CSS pixels. `before` is a script that runs in the page before its own. */
   async function open(url, { width = 1200, height = 900, before = "" } = {}) {
-    const { targetId } = await send("Target.createTarget", { url: "about:blank" });
+    const { targetId } = await send("Target.createTarget", { url: "about:blank", newWindow: true });
     const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
     const tell = (method, params) => send(method, params, sessionId);
     const errors = [];

@@ -229,9 +229,9 @@ const none = (faults, where) => assert.ok(faults.length === 0, `${where}: ${faul
 const some = (faults, what) => assert.ok(faults.length > 0, `${what} was not found`);
 const wanted = name => !only.length || only.includes(name);
 
-async function checkPage(browser, name) {
+async function checkPage(browser, name, file) {
   await test(`${name}: the rules, in every view`, async () => {
-    const url = `file://${inFolder(PAGES[name]())}`, page = await browser.open(url, { before: BEFORE });
+    const url = `file://${inFolder(file)}`, page = await browser.open(url, { before: BEFORE });
     const faults = [];
     for (const view of VIEWS) {
       faults.push(...(await look(page, view)).map(fault => `${view.name}: ${fault}`));
@@ -249,35 +249,32 @@ async function checkPage(browser, name) {
   });
 }
 
-/* A check that cannot fail finds nothing: here each must. */
-async function checkChecks(browser) {
-  const url = `file://${inFolder(PAGES.memory())}`;
-  const names = await (async () => {
-    const page = await browser.open(url, { before: BEFORE }), rules = await page.run(() => [Object.keys(pageRules.RULES), Object.keys(pageRules.BREAKS)]);
-    await page.close();
-    assert.deepStrictEqual(rules[0], rules[1], "each rule has a way to break it");
-    return rules[0];
-  })();
-  for (const name of names)
-    await test(`a broken page is found: ${name}`, async () => {
-      const page = await browser.open(url, { before: BEFORE });
-      await page.show({ medium: /paper/.test(name) ? "print" : "screen", calm: /moves/.test(name) });
-      none(await page.run(name => pageRules.RULES[name](), name), "before");
-      await page.run(name => { pageRules.BREAKS[name](); }, name);
-      some(await page.run(name => pageRules.RULES[name](), name), name);
-      await page.close();
-    });
-  const broken = async (what, breakIt, check) => test(`a broken page is found: ${what}`, async () => {
+/* A check that cannot fail finds nothing: here each must. Returns the tests, to be run. */
+async function checksOfChecks(browser) {
+  const url = `file://${inFolder(PAGES.memory())}`, broken = (what, media, before, breakIt, check) => () => test(`a broken page is found: ${what}`, async () => {
     const page = await browser.open(url, { before: BEFORE });
-    await page.run(breakIt);
+    await page.show(media);
+    if (before) none(await before(page), "before it is broken");
+    await breakIt(page);
     some(await check(page), what);
     await page.close();
   });
-  const style = text => `document.head.append(Object.assign(document.createElement("style"), { textContent: ${JSON.stringify(text)} }))`;
-  await broken("a focus that cannot be seen", `${style("* { outline: none !important; }")}; 0`, tabThrough);
-  await broken("an order that is not the document's", () => { const stops = pageRules.focusable(); stops[stops.length - 1].tabIndex = 1; }, tabThrough);
-  await broken("charts that do not answer to keys", () => { addEventListener("keydown", event => event.stopImmediatePropagation(), true); }, useByKeys);
-  await broken("colours too near to each other", `${style(":root { --quiet: #9aa5b0 !important; }")}; 0`, page => page.run(paletteFaults));
+  const page = await browser.open(url, { before: BEFORE });
+  const [names, breaks] = await page.run(() => [Object.keys(pageRules.RULES), Object.keys(pageRules.BREAKS)]);
+  await page.close();
+  assert.deepStrictEqual(names, breaks, "each rule has a way to break it");
+  const style = text => page => page.run(text => { document.head.append(Object.assign(document.createElement("style"), { textContent: text })); }, text);
+  return [
+    ...names.map(name => {
+      const rule = page => page.run(name => pageRules.RULES[name](), name);
+      return broken(name, { medium: /paper/.test(name) ? "print" : "screen", calm: /moves/.test(name) }, rule,
+        page => page.run(name => { pageRules.BREAKS[name](); }, name), rule);
+    }),
+    broken("a focus that cannot be seen", {}, null, style("* { outline: none !important; }"), tabThrough),
+    broken("an order that is not the document's", {}, null, page => page.run(() => { pageRules.focusable().pop().tabIndex = 1; }), tabThrough),
+    broken("charts that do not answer to keys", {}, null, page => page.run(() => { addEventListener("keydown", event => event.stopImmediatePropagation(), true); }), useByKeys),
+    broken("colours too near to each other", {}, page => page.run(paletteFaults), style(":root { --quiet: #9aa5b0 !important; }"), page => page.run(paletteFaults)),
+  ];
 }
 
 /* A page that is served: what changes is said once, and the focus stays where it is. */
@@ -319,12 +316,20 @@ async function checkLive(browser) {
   });
 }
 
+/* Runs tasks, a few at a time: they mostly wait for the browser to draw. */
+async function runAll(tasks) {
+  const rest = [...tasks];
+  await Promise.all(Array.from({ length: 3 }, async () => {
+    while (rest.length) await rest.shift()();
+  }));
+}
+
 (async () => {
-  const browser = startChromium(command);
+  const browser = startChromium(command), files = new Map();
   try {
-    for (const name of Object.keys(PAGES).filter(wanted)) await checkPage(browser, name);
-    if (wanted("checks")) await checkChecks(browser);
-    if (wanted("served")) await checkLive(browser);
+    for (const name of Object.keys(PAGES).filter(wanted)) await test(`${name}: is written`, async () => { files.set(name, PAGES[name]()); });
+    await runAll([...[...files].map(([name, file]) => () => checkPage(browser, name, file)),
+      ...(wanted("checks") ? await checksOfChecks(browser) : []), ...(wanted("served") ? [() => checkLive(browser)] : [])]);
   } finally {
     await browser.close();
     fs.rmSync(folder, { recursive: true });

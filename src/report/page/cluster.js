@@ -10,7 +10,7 @@ function heading() {
   const one = ours || best, summary = one.summary;
   if (ours && others.length) {
     const less = reduction(summary.mean_time_in_system_s, best.summary.mean_time_in_system_s);
-    byId("headline").textContent = `Under ${ours.name} a job waits and runs ${hours(summary.mean_time_in_system_s)} on average: ${lessOrMore(less, "time")} than under ${best.name}, the next best policy.`;
+    byId("headline").textContent = `Under ${ours.name} a job waits and runs ${hours(summary.mean_time_in_system_s)} on average: ${lessOrMore(less, "time")} than under ${best.name}, ${less < 0 ? "the best" : "the next best"} policy.`;
   } else {
     byId("headline").textContent = `${one.name}: ${count(summary.finished_jobs)} of ${count(summary.submitted_jobs)} jobs ended, after ${hours(summary.mean_jct_s)} on average.`;
   }
@@ -43,6 +43,7 @@ function table() {
         const own = policy.summary[key], shown = amount(own, units);
         return h("td", { "data-label": title }, own === best[i] ? h("b", {}, shown) : shown);
       }))))));
+  showMeanings(columns);
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
   byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column" +
     (equal ? ". " : "; not of completion and energy, as not all finished as many jobs. ") : "") +

@@ -409,6 +409,9 @@ fill(byId("map"), { tabindex: 0, role: "application", onpointerleave: leaveMap, 
     else leaveMap();
   } }, []);
 if (isNumber(plan.at_unix_s)) take(plan, 0);
-else byId("headline").textContent = "Nothing is known of the cluster yet.";
+else {
+  byId("headline").textContent = "Nothing is known of the cluster yet.";
+  sayNext("wait until ", code("ergon schedule"), " has looked at the cluster for the first time, or read its messages.");
+}
 showState();
 ask();

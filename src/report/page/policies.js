@@ -42,6 +42,20 @@ const METRICS = [
   ["cost", "cost_usd", DOLLARS, true],
   ["CO2", "co2_kg", [["t", 1e3], ["kg", 1]], true],
 ];
+/* Titles that do not explain themselves. */
+const MEANINGS = {
+  mean_finish_time_fairness: "completion time divided by that of the job alone in an equal share of the cluster; below 1 it is better than such a share",
+  mean_slowdown: "completion time divided by that of the job alone on the GPUs that it asked for",
+  utilization: "share of the time of all GPUs in which jobs had them",
+  goodput: "the same without restarts and lost work",
+  fragmentation: "share of the time of free GPUs on a node with a job",
+  reconfigurations: "starts of jobs, and changes of their GPUs",
+  throttled_s: "time in which the cap of the power, not the policy, lowered clocks",
+  mean_throughput: "samples of all jobs in a second",
+};
+const showMeanings = columns => byId("policies-words").replaceChildren(...columns.filter(([, key]) => MEANINGS[key])
+  .flatMap(([title, key]) => [h("dt", {}, title), h("dd", {}, `${MEANINGS[key]}.`)]));
+
 /* Who finishes fewer jobs looks better in these: they say nothing where others finished more. */
 const OF_FINISHED = ["mean_jct_s", "median_jct_s", "p99_jct_s", "mean_slowdown", "energy_j", "cost_usd", "co2_kg"];
 

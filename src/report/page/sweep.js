@@ -86,6 +86,7 @@ function cell(load, policy, [title, key, units, less]) {
 function table() {
   const load = shown.load;
   const columns = METRICS.filter(([, key]) => policies.some(p => isNumber(metricOf(load, p, key).mean)));
+  showMeanings(columns);
   byId("policies").replaceChildren(h("table", { class: "intervals" }, caption(`Results of each policy: ${groupName(shown.group)}, load ${load.load}`),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "policy"), columns.map(([title]) => h("th", { scope: "col" }, title)))),
     h("tbody", {}, policies.map(policy => h("tr", {},

@@ -248,6 +248,7 @@ if (rows) {
   charts();
 } else {
   byId("headline").textContent = "No step has been logged yet.";
+  sayNext("open this page again later: each checkpoint of ", code("ergon train"), " writes it anew.");
   for (const id of ["loss-title", "speed-title", "optimizer-title"]) byId(id).parentNode.hidden = true;
 }
 trials();
