@@ -9,13 +9,13 @@
 
 static void add_policy(struct erg_text *out, const json_t *status)
 {
-    erg_openmetrics_add_family(out, "ergon_schedule", "info", "", "What decides.");
+    erg_openmetrics_add_family(out, "ergon_schedule", "info", "", "Policy of the controller.");
     erg_text_add(out, "ergon_schedule_info{");
     erg_openmetrics_add_label(out, "policy", erg_schedule_string(status, "policy"));
     erg_text_add(out, "} 1\n");
 }
 
-/* One number, if it is known. */
+/* Writes one number, if it is known. */
 static void add_number(struct erg_text *out, const char *name, const char *type, const char *unit,
                        const char *help, double value)
 {
@@ -25,7 +25,7 @@ static void add_number(struct erg_text *out, const char *name, const char *type,
     erg_text_printf(out, "%s%s %.15g\n", name, strcmp(type, "counter") == 0 ? "_total" : "", value);
 }
 
-/* All that there are (cluster/live/reconcile.h), so that a phase without a job is 0. */
+/* All phases (cluster/live/reconcile.h), so that a phase without a job is 0. */
 static const char *const phases[] = {"new",     "waiting",   "starting", "returned",
                                      "running", "stopping",  "ending",   "ended",
                                      "failed",  "cancelled", "gone",     "unknown"};
@@ -102,25 +102,25 @@ void erg_schedule_metrics(struct erg_text *out, const json_t *status)
     add_gpus(out, &counts);
     add_nodes(out, status, &counts);
     add_number(out, "ergon_schedule_power_watts", "gauge", "watts",
-               "What all nodes draw at the operating points of their jobs, as profiles have it.",
+               "Power of all nodes at the operating points of their jobs, from the profiles.",
                erg_schedule_number(power, "now_w"));
     add_number(out, "ergon_schedule_power_idle_watts", "gauge", "watts",
-               "What all nodes draw without jobs.", erg_schedule_number(power, "idle_w"));
+               "Power of all nodes without jobs.", erg_schedule_number(power, "idle_w"));
     add_number(out, "ergon_schedule_power_cap_watts", "gauge", "watts", "The power cap.",
                erg_schedule_number(power, "cap_w"));
     add_number(out, "ergon_schedule_decisions", "counter", "",
                "Decisions of the policy since the controller started.",
                erg_schedule_number(status, "decisions"));
     add_number(out, "ergon_schedule_actions", "counter", "",
-               "Actions asked of the resource manager since the controller started.",
+               "Actions requested from the resource manager since the controller started.",
                erg_schedule_number(status, "actions"));
     add_number(out, "ergon_schedule_actions_failed", "counter", "",
-               "Those of them that were not done.", erg_schedule_number(status, "actions_failed"));
+               "Requested actions that failed.", erg_schedule_number(status, "actions_failed"));
     erg_schedule_counts_release(&counts);
 }
 
 void erg_schedule_metrics_age(struct erg_text *out, double age_s)
 {
     add_number(out, "ergon_schedule_snapshot_age_seconds", "gauge", "seconds",
-               "Time since the resource manager last said what there is.", age_s);
+               "Time since the last snapshot from the resource manager.", age_s);
 }
