@@ -8,7 +8,7 @@
 #include "cluster/name_table.h"
 #include "cluster/schedule/policy.h"
 
-/* The jobs that a policy which is opened takes over. */
+/* The jobs that a newly opened policy takes over. */
 struct erg_remembered {
     const struct erg_scheduler *scheduler;
     int *jobs;
