@@ -170,7 +170,7 @@ static void a_run_follows_plans(void **state)
     assert_same_run("slow", "plain");
 }
 
-static void what_is_no_plan_changes_nothing(void **state)
+static void an_invalid_plan_changes_nothing(void **state)
 {
     (void)state;
     static const struct {
@@ -228,7 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_follows_plans),
-        cmocka_unit_test(what_is_no_plan_changes_nothing),
+        cmocka_unit_test(an_invalid_plan_changes_nothing),
         cmocka_unit_test(a_signal_ends_the_pause),
     };
     return cmocka_run_group_tests(tests, make_paced_job, remove_folder);
