@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the benchmark programs of a folder one after the other; each prints its own table. Those of
+# Runs the benchmark programs of a folder one after the other; each prints its own table. The programs of
 # both folders take less than ten minutes on two cores.
 # Usage: bench.sh FOLDER [NAME...], for example: bench.sh build/release/bench published solver
 set -eu
