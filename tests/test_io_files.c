@@ -146,7 +146,7 @@ static void failures_are_sentences(void **state)
     char *text;
     assert_fails(erg_file_read("/dev/full", 0, &text, NULL, &err), &err,
                  "reading '/dev/full': the file has more than 268435456 bytes");
-    assert_fails(erg_file_read("/dev/zero", 1000, &text, NULL, &err), &err, "more than the 1000");
+    assert_fails(erg_file_read("/dev/zero", 1000, &text, NULL, &err), &err, "more than 1000");
     assert_fails(erg_file_read(in_folder("none"), 0, &text, NULL, &err), &err,
                  "none': No such file");
     assert_fails(erg_file_read(folder, 0, &text, NULL, &err), &err, "Is a directory");

@@ -87,7 +87,7 @@ static void wrong_requests_are_refused(void **state)
         {"\"iterations\": 5000.0", "\"iterations\": 1e300", "request.json:6: key 'iterations': "},
         {"\"iterations\": 5000.0", "\"iterations\": 0", "expected a number from 1 to "},
         {"\"gpus\": 2", "\"gpus\": -2", "key 'gpus'"},
-        {"\"gpus\": 2", "\"gpus\": 17", "key 'gpus_most': 16 are less than the 17 GPUs asked for"},
+        {"\"gpus\": 2", "\"gpus\": 17", "key 'gpus_most': 16 are fewer than the 17 GPUs asked for"},
         {"\"global_batch\": 128", "\"global_batch\": 1.5", "key 'global_batch'"},
         {"\"model\": \"bert\"", "\"model\": \"\"", "key 'model': expected 1 to 200 bytes"},
         {"\"uid\": ", "\"uid\": 1", "key 'uid': expected the owner of the folder"},

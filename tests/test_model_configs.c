@@ -47,7 +47,7 @@ static void wrong_configs_are_refused(void **state)
          "mistral, qwen2, qwen3, mixtral, qwen3_moe, deepseek_v2, deepseek_v3, phi3, gpt2"},
         {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": "
          "\"qwen3_omni_moe_text\"}}",
-         "c.json:2: key 'text_config.model_type': the type of model 'qwen3_omni_moe_text' is not"},
+         "c.json:2: key 'text_config.model_type': unknown type of model 'qwen3_omni_moe_text'"},
         {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"llama\"}}",
          "c.json:2: key 'text_config.hidden_size': the key is missing"},
         {"{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 99999}",

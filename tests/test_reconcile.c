@@ -383,7 +383,7 @@ static void a_failed_job_is_taken_back_twice_then_given_up(void **state)
     }
     assert_string_equal(next(scene), "");
     assert_true(scene->jobs[0].given_up);
-    assert_non_null(strstr(scene->jobs[0].reason, "exit status 7"));
+    assert_non_null(strstr(scene->jobs[0].reason, "exit status was 7"));
 }
 
 static void a_new_checkpoint_makes_a_failure_the_first(void **state)

@@ -128,7 +128,7 @@ static void trial_results_are_reported(void **state)
         erg_run_ways_say(&text, document);
         assert_string_equal(text.data, energy
                                            ? "ergon point 2 saves 10.0 ± 2.2 % of the time and "
-                                             "10.0 ± 2.2 % of the energy of a step against "
+                                             "10.0 ± 2.2 % of the energy of a step compared with "
                                              "sequential execution, of 2 ways tried"
                                            : "ergon point 2 saves 10.0 ± 2.2 % of the time and "
                                              "- of the energy of a step compared with sequential "

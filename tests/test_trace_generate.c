@@ -242,7 +242,7 @@ static void test_refusals(void **state)
                    "recipe.yaml:5: key 'types[0].name': the cluster has no GPU type 'V100'");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\n"
                           "models: [{model: bert, size: 1B, batch: 8, weight: 1}]\n",
-                   "know no bert of size 1B with batches of 8");
+                   "have no bert of size 1B with batches of 8");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\ndaily_swing: 1.5\n", "'daily_swing'");
     assert_refused("jobs: 1\njobs_per_day: 1\ngpus: [{count: 1, weight: 1}]\n"
                    "duration: {median_h: 10, sigma: 1, least_h: 0, most_h: 9}\n",
