@@ -43,7 +43,7 @@ static void test_interpolates_and_extrapolates(void **state)
     assert_near(comm_time(&large, 2.5 * 0x1p27), 1.21 * (2 * 0.5 + 0.25), 1e-14);
 }
 
-static void test_what_was_not_measured(void **state)
+static void test_missing_measurements(void **state)
 {
     (void)state;
     struct comm_tables *tables = load_text(HEADER "x,2,4,0,all-reduce,4,2,2,8,float32,3\n"
@@ -88,7 +88,7 @@ static void test_what_was_not_measured(void **state)
     comm_tables_free(tables);
 }
 
-static void test_refuses_what_is_no_table(void **state)
+static void test_refuses_files_that_are_no_tables(void **state)
 {
     (void)state;
     char path[] = "/tmp/ergon-comm-XXXXXX";
@@ -184,8 +184,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interpolates_and_extrapolates),
-        cmocka_unit_test(test_what_was_not_measured),
-        cmocka_unit_test(test_refuses_what_is_no_table),
+        cmocka_unit_test(test_missing_measurements),
+        cmocka_unit_test(test_refuses_files_that_are_no_tables),
         cmocka_unit_test(test_published_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

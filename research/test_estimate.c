@@ -246,7 +246,7 @@ static void test_scaling_loss(void **state)
                  1e-12);
 }
 
-static void test_what_it_cannot_say(void **state)
+static void test_unknown_results(void **state)
 {
     struct world *world = *state;
     struct estimator_job job = {"t", "huge", 16};
@@ -314,7 +314,7 @@ int main(void)
         cmocka_unit_test(test_one_gpu),
         cmocka_unit_test(test_two_gpus),
         cmocka_unit_test(test_scaling_loss),
-        cmocka_unit_test(test_what_it_cannot_say),
+        cmocka_unit_test(test_unknown_results),
         cmocka_unit_test(test_refuses_wrong_files),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

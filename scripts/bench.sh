@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the benchmark programs of a folder one after the other; each prints its own table. Those of
-# both folders take less than ten minutes on two cores. Behind each stand its seconds and those of
-# processors, which other work on the machine does not change.
+# Runs the benchmark programs of a folder one after the other; each prints its own table. The programs
+# of both folders take less than ten minutes on two cores. After each table stand its seconds and its
+# CPU seconds, which other work on the machine does not change.
 # Usage: bench.sh FOLDER [NAME...], for example: bench.sh build/release/bench published solver
 set -eu
 

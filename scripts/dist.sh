@@ -6,12 +6,12 @@ mkdir -p "$1"
 folder=$(readlink -f "$1")
 cd "$(dirname "$0")/.."
 git rev-parse --git-dir >/dev/null 2>&1 || {
-    echo "dist.sh: $(pwd) is no git checkout, so nothing tells which files belong to the source"
+    echo "dist.sh: $(pwd) is not a git checkout, which is needed to list the files of the source"
     exit 1
 }
 changed=$(git status --porcelain --untracked-files=no)
 [ -z "$changed" ] || {
-    echo "dist.sh: commit or stash these files first, the tarball has what is committed:"
+    echo "dist.sh: commit or stash these files first, since the tarball contains only committed ones:"
     echo "$changed"
     exit 1
 }

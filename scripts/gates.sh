@@ -62,7 +62,7 @@ stage_abi() {
     make all && ctest --preset release -R '^test_abi$'
 }
 
-# What a function that a condition selects fills in looks uninitialised to cppcheck, and so does an
+# Variables filled by a function that a condition selects look uninitialised to cppcheck, and so does an
 # error that stands in for a missing one; gcc checks these.
 stage_cppcheck() {
     needs cppcheck || return 77
@@ -159,7 +159,7 @@ for stage; do
     case $stage in
     format | shell | man | docs | abi | cppcheck | clang | cuda | tidy | asan | tsan | fuzz) ;;
     *)
-        echo "gates.sh: unknown stage '$stage', expected one of those that the top of this file lists" >&2
+        echo "gates.sh: unknown stage '$stage', expected one of the list at the top of this file" >&2
         exit 2
         ;;
     esac

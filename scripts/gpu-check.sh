@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the GPU tests (gpu_*), then the GPU benches (bench_*) of a folder; each prints its own lines,
-# and the script what became of it and how long it took.
+# and the script prints its exit status and time.
 # A test that exits with 77 was skipped. It needs no other file of the project.
 # Usage: gpu-check.sh FOLDER, for example: gpu-check.sh build/release/gpu
 set -eu

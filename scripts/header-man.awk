@@ -1,6 +1,6 @@
 # A public header as a manual page of section 3: its opening comment, the functions, then its
 # declarations with their comments as they stand. Variables: header ("plan"), version, date,
-# example (1: there is one of it).
+# example (1: there is one).
 
 function escaped(line) {
     gsub(/\\/, "\\e", line)

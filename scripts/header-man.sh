@@ -1,6 +1,6 @@
 #!/bin/sh
 # Manual pages of section 3, made from the public headers: one for each header, and for each function a
-# page that leads there. Usage: header-man.sh SOURCE_DIR FOLDER VERSION
+# page that refers to it. Usage: header-man.sh SOURCE_DIR FOLDER VERSION
 set -eu
 
 source=$1

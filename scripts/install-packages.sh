@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that ergon needs to build and test, when they are missing. Those of Slurm,
-# for a cluster on this host, are apart: only root installs them, and no daemon of theirs starts.
+# Installs missing Debian packages that ergon needs to build and test. Those of Slurm,
+# for a cluster on this host, are separate: only root installs them, and none of their daemons starts.
 # Usage: install-packages.sh [live]
 set -eu
 
@@ -24,7 +24,7 @@ done
 [ -n "$missing" ] || exit 0
 
 if [ "${1-}" = live ] && [ "$(id -u)" -ne 0 ]; then
-    echo "a Slurm on this host needs these Debian packages, which only root installs here:$missing" >&2
+    echo "a Slurm on this host needs these Debian packages; run this as root:$missing" >&2
     exit 1
 fi
 echo "installing missing packages:$missing"
@@ -37,7 +37,7 @@ else
     exit 1
 fi
 if [ "${1-}" = live ] && [ ! -e /usr/sbin/policy-rc.d ]; then
-    # What Debian asks before it starts a daemon: 101 is no.
+    # Debian runs this before it starts a daemon: 101 means no.
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     trap 'exit 1' HUP INT TERM
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d

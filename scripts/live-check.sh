@@ -1,5 +1,5 @@
 #!/bin/sh
-# Days of jobs on a Slurm of this host against the same days in the simulator, for every policy; then a
+# Compares days of jobs on a Slurm of this host with the same days in the simulator, for every policy; then a
 # table of means over seeds, and whether live and simulated agree. At most three days at a time.
 # LIVE_POLICIES, LIVE_JOBS, LIVE_COMPRESS and LIVE_SEEDS choose fewer or shorter ones.
 # Usage: live-check.sh TEST_PROGRAM
@@ -17,7 +17,7 @@ echo "$LIVE_JOBS jobs a day, $LIVE_COMPRESS times as fast; policies: $policies; 
 failed=0
 first=1
 for seed in $seeds; do
-    # Under fcfs both decide the same: one seed says it all.
+    # Under fcfs both decide the same: one seed is enough.
     list=$policies
     [ "$first" = 1 ] || list=$(echo " $policies " | sed 's/ fcfs / /')
     first=0
@@ -28,7 +28,7 @@ for seed in $seeds; do
     [ "$status" -eq 0 ] || failed=1
 done
 
-# Faults that take longer than "make check" gives them, one at a time.
+# Faults that take too long for "make check", one at a time.
 for name in slurmctld_ended slurmctld_killed users_commands trainers_misbehave nodes_fail spool_full; do
     echo "faults: $name"
     LIVE_TABLE='' "$(dirname "$1")/test_live_faults" "$name" >"$LIVE_TABLE.log" 2>&1 ||
@@ -36,7 +36,7 @@ for name in slurmctld_ended slurmctld_killed users_commands trainers_misbehave n
     rm -f "$LIVE_TABLE.log"
 done
 
-# Bounds: 5 % of the mean completion under fcfs, 12 % under policies that decide anew at every event,
+# Bounds: 5 % of the mean completion under fcfs, 12 % under policies that decide again at every event,
 # in which an order of two events that differs by a second leads to another day; 1.5 times as much of
 # the makespan.
 awk -F, '

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A day of twelve jobs on a Slurm of this host with 16 GPUs that are only device files: nine of a program that
-# does nothing but keep time, sixty times as fast, and three of `ergon train` on the CPU, which are
-# moved and resized while they train. Then what another policy would have made of the day. Two minutes;
-# everything is ended and removed, and build/live-demo is left. Usage: live-demo.sh ERGON FAKE_TRAINER
+# only sleeps, sixty times as fast, and three of `ergon train` on the CPU, which are
+# moved and resized while they train. Then the same day under another policy, simulated. Takes two minutes;
+# ends and removes everything except build/live-demo. Usage: live-demo.sh ERGON FAKE_TRAINER
 set -euo pipefail
 export LC_ALL=C
 ergon=$(readlink -f "$1") trainer=$(readlink -f "$2")
@@ -41,7 +41,7 @@ rm -rf "$demo"
 mkdir -p "$demo/profiles"
 mkdir -m 3733 "$work/spool"
 
-# ---- three trainings of a tiny Llama, and how fast it is here ----
+# ---- three trainings of a tiny Llama, and its speed on this host ----
 
 say "How fast a tiny Llama trains on one rank of this host's CPU"
 mkdir "$demo/tiny-llama"
@@ -70,15 +70,15 @@ train:
   log_every: 50
 END
 }
-# Of published profiles the fake trainers are as fast as, with names of types that no real GPU has.
+# Published profiles set the speed of the fake trainers; the names of the types are invented.
 awk -F, -v OFS=, 'NR == 1 { print; next }
     sub("H800-SXM-80GB", "fake-h800", $4) || sub("A100-SXM4-80GB", "fake-a100", $4)' \
     examples/cluster/profiles/prof_optimal.csv >"$demo/profiles/prof_optimal.csv"
-# A step of one rank, the median. More ranks share this host's cores, so what n GPUs do is assumed, as it
-# is of larger models; the scheduler corrects it by what it sees.
+# The median step of one rank. More ranks share this host's cores, so the speed of n GPUs is assumed, as it
+# is for larger models; the scheduler corrects it by measurements.
 make_job speed 300 1 0
 "$ergon" train "$demo/speed.yaml" --device host -o "$work/speed" >"$work/speed.log" 2>&1 ||
-    fail "the training of a tiny Llama fails: $(tail -n 3 "$work/speed.log")"
+    fail "the training of a tiny Llama failed: $(tail -n 3 "$work/speed.log")"
 step_s=$(sed -n 's/.*"undisturbed":{"steps":[0-9]*,"ms":\([0-9.]*\)}.*/\1/p' "$work/speed/metrics.jsonl" |
     sort -n | awk '{ ms[NR] = $1 } END { print ms[int((NR + 1) / 2)] / 1000 }')
 size=$(sed -n 's/.* \([0-9.]*\) million parameters.*/\1/p' "$work/speed.log" | head -n 1 | awk '{ printf "%.3gM", $1 }')
@@ -94,7 +94,7 @@ done >>"$demo/profiles/prof_optimal.csv"
 
 say "A Slurm of this host: 16 GPUs of two types that are only device files"
 tests/live/mini-cluster.sh start "$work/mini" OWNER=$$ NODES="h:1:h800:8 a:1:a100:8" CPUS=16 ||
-    fail "Slurm does not start"
+    fail "Slurm did not start"
 export SLURM_CONF=$work/mini/slurm.conf ERGON_LIVE=$demo/live.yaml
 cat >"$demo/live.yaml" <<END
 slurm: {partition: ergon, spool: $work/spool, poll_s: 0.2, settle_s: 0.2}
@@ -112,7 +112,7 @@ for ((try = 0; try < 100; try++)); do
     [ ! -s "$work/url" ] || break
     sleep 0.1
 done
-[ -s "$work/url" ] || fail "the scheduler does not start"
+[ -s "$work/url" ] || fail "the scheduler did not start"
 cat "$work/url"
 
 # id,model,size,batch,iterations,GPUs of each job, as a trace has them.
@@ -121,7 +121,7 @@ submit() { # MODEL SIZE BATCH ITERATIONS GPUS, and what "ergon submit" gets
     shift 5
     "$ergon" submit "$@" >"$work/submitted" 2>"$work/submit.log" || {
         cat "$work/submit.log" >&2
-        fail "ergon submit $* fails"
+        fail "ergon submit $* failed"
     }
     sed -n "s/^job \([0-9]*\),.*/\1,$job/p" "$work/submitted" >>"$work/jobs"
 }
@@ -190,7 +190,7 @@ while :; do
     [ "$bad" = 0 ] || fail "a job has failed; see $demo/schedule.log"
     [ "$ended" != "$(wc -l <"$work/jobs")" ] || break
     elapsed=$(($(now_ms) - began))
-    [ "$elapsed" -lt 240000 ] || fail "the day does not end"
+    [ "$elapsed" -lt 240000 ] || fail "the day did not end in time"
     if [ "$shown" = 1 ] && [ "$elapsed" -ge 60000 ]; then
         shown=2
         show
@@ -200,10 +200,10 @@ done
 save_page "$demo/page-end.html"
 cp "$work/spool/.controller/status.json" "$demo/status.json"
 kill "$controller"
-wait "$controller" || fail "the scheduler ends with status $?"
+wait "$controller" || fail "the scheduler ended with status $?"
 controller=""
 
-# ---- what became of it ----
+# ---- results ----
 
 say "The three trainings: which steps ran on how many GPUs, and their loss"
 printf '%-7s %12s %5s %8s %8s\n' run steps GPUs "loss from" to
@@ -251,7 +251,7 @@ read -r start_s move_s < <(sqlite3 -separator ' ' "$demo/live.yaml.journal" "
             coalesce((SELECT sum(s) FROM (SELECT avg(seconds) AS s FROM delay GROUP BY kind)), 0)),
         $compress * coalesce((SELECT avg(took_s) FROM restart WHERE NOT first), 2)")
 cat >"$demo/cluster.yaml" <<END
-# What ergon simulate needs; a start and a move cost what they did in this day.
+# Inputs of ergon simulate; the costs of a start and a move are those of this day.
 reconfiguration: {fixed_s: $move_s, start_s: $start_s, most_s: 3600}
 types:
   - {name: fake-h800, nodes: 1, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 70}
@@ -260,7 +260,7 @@ END
 simulated() { # POLICY: the mean completion
     "$ergon" simulate "$demo/cluster.yaml" "$demo/trace.csv" --profiles "$demo/profiles" --until-empty \
         --policy "$1" -o "$work/$1" >"$work/simulate.log" 2>&1 ||
-        fail "the simulation under $1 fails: $(cat "$work/simulate.log")"
+        fail "the simulation under $1 failed: $(cat "$work/simulate.log")"
     awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "jct_s") column = i; next }
         { sum += $column } END { printf "%.0f", sum / (NR - 1) }' "$work/$1/jobs.csv"
 }
@@ -272,7 +272,7 @@ printf 'the same in the simulator:            %5s s (a start takes %.0f s, a mov
 printf 'under fcfs, by the simulator:         %5s s\n' "$(simulated fcfs)"
 
 say "Left in build/live-demo"
-echo "page.html      the scheduler's page as it was while jobs ran; page-end.html at the end"
+echo "page.html      the scheduler's page while jobs ran; page-end.html: at the end"
 echo "tiny-N         log and page (report.html) of each training"
 echo "trace.csv      the day, with cluster.yaml and profiles for ergon simulate"
 echo "schedule.log   every decision and action"

@@ -2,8 +2,8 @@
 # The OPTIONS section of manual pages, made from each command's own --help.
 # Usage: man-options.sh ERGON COMMAND          prints the section
 #        man-options.sh ERGON --write [MAN]    rewrites the sections of the pages in MAN
-#        man-options.sh ERGON --check [MAN]    fails where a page has another section
-# A page has the section between the lines  .\" options begin  and  .\" options end.
+#        man-options.sh ERGON --check [MAN]    fails if a page has another section
+# The section is between the lines  .\" options begin  and  .\" options end  of a page.
 set -eu
 LC_ALL=C.UTF-8
 export LC_ALL
@@ -95,7 +95,7 @@ for page in ergon-*.1; do
         if [ "$2" = --write ]; then
             cp "$work/page" "$page"
         else
-            echo "man/$page has other options than ergon $command --help:" \
+            echo "man/$page differs from ergon $command --help:" \
                 "run scripts/man-options.sh build/release/ergon --write"
             failed=1
         fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures `ergon train` beside PyTorch on the same GPU, in one session: tokens/s, J/token, ratios.
+# Compares `ergon train` with PyTorch on the same GPU, in one session: tokens/s, J/token, ratios.
 # Needs a GPU, a build with CUDA, and python3 with PyTorch and NVML. Usage: train-bench.sh ERGON
 # [MODEL ...]
 set -eu

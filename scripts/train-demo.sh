@@ -19,7 +19,7 @@ sed 's/gpus_per_node: 1/gpus_per_node: 2/; s/^microbatch_size: 4 /microbatch_siz
 train() {
     "$@" -o "$demo/run" --export "$demo/trained"
 }
-# A check alone, which opens the GPU: 4 says that there is none.
+# Only a check, which opens the GPU: status 4 means that there is none.
 if "$ergon" train "$demo/tiny.yaml" --device cuda --dry-run >/dev/null 2>&1; then
     train "$ergon" train "$demo/tiny.yaml" --device cuda
 else

@@ -222,14 +222,15 @@ static void layouts_come_ranked(void **state)
         erg_job_free(made);
     }
     struct erg_plan *plan;
-    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "a plan needs clocks");
+    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "a plan contains clocks");
     assert_fails(erg_layouts_write_page(layouts, in_folder("l.html"), &err), &err, "`page`");
     assert_fails(erg_layouts_job(layouts, 5, &made, &err), &err, "expected one from 0 to 4");
     assert_non_null(strstr(erg_layouts_json(layouts), "\"ergon.layouts\""));
     erg_layouts_free(layouts);
     erg_layouts_free(NULL);
     options = (struct erg_layouts_options){.size = sizeof options, .gpus = "x"};
-    assert_fails(erg_layouts_find(&layouts, job, &options, &err), &err, "gpus: 'x' is not");
+    assert_fails(erg_layouts_find(&layouts, job, &options, &err), &err,
+                 "gpus got 'x'; expected numbers");
     options = (struct erg_layouts_options){.size = sizeof options, .memory_bytes = 1e9};
     assert_fails(erg_layouts_find(&layouts, job, &options, &err), &err, "something fits");
     assert_int_equal(err.status, ERG_INFEASIBLE);
@@ -455,7 +456,7 @@ static void clusters_are_simulated(void **state)
 
     options.policies = "fcfs,fcfs";
     assert_fails(erg_simulations_run(&simulations, &options, &err), &err,
-                 "policies: 'fcfs' is named twice");
+                 "policies: 'fcfs' is listed twice");
     options.policies = "fifo";
     assert_fails(erg_simulations_run(&simulations, &options, &err), &err, "fifo");
     options.policies = "fcfs";

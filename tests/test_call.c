@@ -153,7 +153,7 @@ static void sizes_go_both_ways(void **state)
     assert_true(own.first == 6 && own.second == 7 && own.size == sizeof own);
     later.third = 1;
     assert_fails(erg_sized_take(&own, sizeof own, &later, "today", &err), &err,
-                 "struct today: byte 24 of 32 is set, and this library knows 24");
+                 "struct today: byte 24 of 32 is set, but this library supports 24 bytes");
     assert_int_equal(err.status, ERG_USAGE);
     assert_int_equal(own.first, 6);
     assert_ok(erg_sized_take(&own, sizeof own, NULL, "today", &err), &err);
@@ -251,7 +251,7 @@ static void assert_refused(const char *key, const char *value, const char *why)
     erg_yaml_close(yaml);
 }
 
-static void what_is_no_value_is_refused(void **state)
+static void invalid_values_are_refused(void **state)
 {
     (void)state;
     assert_refused("model", "a\nb: 1", "expected a YAML value on one line");
@@ -272,7 +272,7 @@ int main(void)
         cmocka_unit_test(calls_that_run_out_of_memory_fail),
         cmocka_unit_test(sizes_go_both_ways),
         cmocka_unit_test(keys_are_set_in_place),
-        cmocka_unit_test(what_is_no_value_is_refused),
+        cmocka_unit_test(invalid_values_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

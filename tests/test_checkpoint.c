@@ -50,7 +50,7 @@ static void stopped_runs_go_on(void **state)
     check(0, "trained 7 steps", "train @/job.yaml -q -o @/parts -n 7");
     shell("cd @/parts && test -e step-00000007/manifest.json && test ! -e step-00000003 && "
           "test $(readlink latest) = step-00000007 && cmp step-00000007/job.yaml ../job.yaml");
-    check(0, "goes on from", "train @/job.yaml -q -o @/parts -n 29");
+    check(0, "continues from", "train @/job.yaml -q -o @/parts -n 29");
     check(0, "trained 40 steps", "train @/job.yaml -q -o @/parts --export @/parts-model");
     assert_same_run("parts", "whole");
     check(0, "step-00000040, step 40",
@@ -58,7 +58,7 @@ static void stopped_runs_go_on(void **state)
     check(0, "trained 40 steps", "train @/job.yaml -q --resume @/parts");
     check(0, "trained 40 steps", "train @/job.yaml -q --resume @/parts/step-00000040");
     check(1, "has no checkpoint", "train @/job.yaml -q --resume @/model");
-    check(1, "metrics.jsonl': this file is there already", "train @/job.yaml -o @/parts --fresh");
+    check(1, "metrics.jsonl': this file exists", "train @/job.yaml -o @/parts --fresh");
 }
 
 /* A run that goes on from an older checkpoint leaves the later ones behind. */
@@ -71,7 +71,7 @@ static void an_older_checkpoint_is_another_way(void **state)
           "train @/job.yaml -q -n 8 -o @/branch --resume @/branch/step-00000006");
     shell("cd @/branch && test -e step-00000006 && test -e step-00000008 && "
           "test ! -e step-00000009 && test $(readlink latest) = step-00000008");
-    check(0, "goes on from", "train @/job.yaml -q -n 10 -o @/branch");
+    check(0, "continues from", "train @/job.yaml -q -n 10 -o @/branch");
     shell("cd @/branch && test $(readlink latest) = step-00000010 && "
           "test $(wc -l <metrics.jsonl) -eq 10");
 }
@@ -212,7 +212,7 @@ static void checkpoints_of_other_runs_are_refused(void **state)
 }
 
 /* The same sizes, and another computation. */
-static void models_that_compute_otherwise_are_refused(void **state)
+static void unsupported_models_are_refused(void **state)
 {
     (void)state;
     shell("cp @/model/config.json @/own.json");
@@ -236,7 +236,8 @@ static void models_that_compute_otherwise_are_refused(void **state)
     /* A config that is not the one that was written is damage. */
     shell("rm -rf @/config && cp -r @/whole @/config && "
           "sed -i 's/1e-6/1e-5/' @/config/step-00000040/config.json");
-    check(0, "config.json: this file is damaged: its hash is not the manifest's; the checkpoint",
+    check(0,
+          "config.json: this file is damaged: its hash is not the manifest's; using the checkpoint",
           "train @/job.yaml -n 39 --resume @/config");
     shell("sed 's/^train:/tie_embeddings: false\\n&/' @/job.yaml >@/untied.yaml");
     check(0, "trained 1 step", "train @/untied.yaml -n 1 -o @/untied --export @/untied-model");
@@ -293,7 +294,7 @@ int main(void)
         cmocka_unit_test(signals_write_a_checkpoint),
         cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(checkpoints_of_other_runs_are_refused),
-        cmocka_unit_test(models_that_compute_otherwise_are_refused),
+        cmocka_unit_test(unsupported_models_are_refused),
         cmocka_unit_test(inputs_are_kept_as_they_were),
         cmocka_unit_test(a_damaged_newest_one_is_passed_over_behind_the_link),
     };

@@ -290,7 +290,7 @@ static void check_refused_at_once(const char *commands, const char *part)
     assert_int_equal(count_warnings(), 1);
     assert_non_null(strstr(warnings.last, "clocks: refused: "));
     assert_non_null(strstr(warnings.last, part));
-    assert_non_null(strstr(warnings.last, "; training goes on at the GPU's own clocks"));
+    assert_non_null(strstr(warnings.last, "; training continues at the GPU's own clocks"));
 
     open_rig(&rig, commands, true);
     assert_null(rig.controller);
@@ -310,7 +310,7 @@ static void refusals_are_said_once_or_fail(void **state)
     unsetenv("ERGON_GUARDIAN");
 }
 
-static void a_device_that_does_not_count_is_refused(void **state)
+static void a_device_without_a_counter_is_refused(void **state)
 {
     (void)state;
     static struct rig rig;
@@ -318,7 +318,7 @@ static void a_device_that_does_not_count_is_refused(void **state)
     struct erg_clock_controller_options options = {.gpus = rig.gpus, .required = true};
     struct erg_clock_controller *other;
     assert_fails(erg_clock_controller_open(&other, &options, &rig.err), &rig.err,
-                 "does not say which instruction it has finished");
+                 "does not report which instruction it has finished");
     assert_int_equal(rig.err.status, ERG_NO_DEVICE);
     options.required = false;
     assert_ok(erg_clock_controller_open(&other, &options, &rig.err), &rig.err);
@@ -362,7 +362,7 @@ static void check_clock_that_is_not_there(bool required)
     assert_int_equal(count_warnings(), !required);
 }
 
-static void a_clock_that_is_not_there_is_refused(void **state)
+static void an_unsupported_clock_is_refused(void **state)
 {
     (void)state;
     check_clock_that_is_not_there(false);
@@ -400,7 +400,7 @@ static void check_permission_that_ends(bool required)
     assert_int_equal(count_warnings(), !required);
 }
 
-static void a_permission_that_ends_is_a_refusal(void **state)
+static void a_revoked_permission_is_a_refusal(void **state)
 {
     (void)state;
     check_permission_that_ends(false);
@@ -514,9 +514,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_slow_driver_sets_fewer),
         cmocka_unit_test(equal_clocks_are_skipped),
         cmocka_unit_test(refusals_are_said_once_or_fail),
-        cmocka_unit_test(a_device_that_does_not_count_is_refused),
-        cmocka_unit_test(a_clock_that_is_not_there_is_refused),
-        cmocka_unit_test(a_permission_that_ends_is_a_refusal),
+        cmocka_unit_test(a_device_without_a_counter_is_refused),
+        cmocka_unit_test(an_unsupported_clock_is_refused),
+        cmocka_unit_test(a_revoked_permission_is_a_refusal),
         cmocka_unit_test(without_a_guardian_nothing_is_locked),
         cmocka_unit_test(a_killed_process_leaves_no_lock),
     };

@@ -179,7 +179,7 @@ static void test_an_idle_gpu_is_left_to_the_caller(void **state)
 }
 
 /* NVML does not tell of it, so it cannot be put back; but it stays until a lock is asked for. */
-static void test_a_lock_of_somebody_else(void **state)
+static void test_a_lock_of_another_user(void **state)
 {
     (void)state;
     struct rig rig = {.world = world_begin("")};
@@ -395,7 +395,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_an_old_driver),
         cmocka_unit_test(test_an_idle_gpu_is_left_to_the_caller),
-        cmocka_unit_test(test_a_lock_of_somebody_else),
+        cmocka_unit_test(test_a_lock_of_another_user),
         cmocka_unit_test(test_two_at_once),
         cmocka_unit_test(test_claims),
         cmocka_unit_test(test_no_guardian),

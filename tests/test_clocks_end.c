@@ -150,7 +150,7 @@ static void test_owner_with_threads(void **state)
     check_end("threads", SIGKILL, false);
 }
 
-static void test_owner_whose_child_lives_on(void **state)
+static void test_owner_with_a_surviving_child(void **state)
 {
     (void)state;
     check_end("child", SIGKILL, false);
@@ -204,7 +204,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_crash),
         cmocka_unit_test(test_owner_with_threads),
-        cmocka_unit_test(test_owner_whose_child_lives_on),
+        cmocka_unit_test(test_owner_with_a_surviving_child),
         cmocka_unit_test(test_owner_that_becomes_another_program),
         cmocka_unit_test(test_a_gpu_that_hangs_delays_no_other),
         cmocka_unit_test(test_a_power_limit),

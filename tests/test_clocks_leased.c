@@ -234,7 +234,7 @@ static void test_direct_locks_and_leases(void **state)
     rig_end(&rig);
 }
 
-static void test_who_is_asked(void **state)
+static void test_permission_per_gpu(void **state)
 {
     (void)state;
     struct daemon_world world = daemon_world_begin("gpu 0 nolocks\n", ALL_FOR_ME);
@@ -264,7 +264,7 @@ static void test_who_is_asked(void **state)
 }
 
 /* Who listens there is neither root nor this user. */
-static void test_a_socket_of_somebody_else(void **state)
+static void test_a_socket_of_another_user(void **state)
 {
     (void)state;
     if (geteuid() != 0) {
@@ -317,8 +317,8 @@ int main(void)
         cmocka_unit_test(test_a_lease_that_is_revoked),
         cmocka_unit_test(test_the_owner_is_killed),
         cmocka_unit_test(test_direct_locks_and_leases),
-        cmocka_unit_test(test_who_is_asked),
-        cmocka_unit_test(test_a_socket_of_somebody_else),
+        cmocka_unit_test(test_permission_per_gpu),
+        cmocka_unit_test(test_a_socket_of_another_user),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -63,7 +63,7 @@ static void test_equal_jobs_share(void **state)
 }
 
 /* Offers without value are never given, and more GPUs than anybody wants are left. */
-static void test_nobody_is_forced(void **state)
+static void test_no_job_is_forced(void **state)
 {
     (void)state;
     struct erg_market market;
@@ -210,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comparative_advantage),
         cmocka_unit_test(test_equal_jobs_share),
-        cmocka_unit_test(test_nobody_is_forced),
+        cmocka_unit_test(test_no_job_is_forced),
         cmocka_unit_test(test_against_exhaustive_search),
         cmocka_unit_test(test_many_bidders),
         cmocka_unit_test(test_order_of_offers),

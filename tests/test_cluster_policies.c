@@ -7,7 +7,7 @@
 #define HOUR_S 3600.0
 
 /* 4 GPUs of a node of the first type: the queues end at 1, 10 and 100 GPU-hours. */
-static void test_tiresias_preempts_who_had_most(void **state)
+static void test_tiresias_preempts_the_most_served_job(void **state)
 {
     (void)state;
     struct world world;
@@ -220,7 +220,7 @@ static void test_ergon_sees_what_ends_last(void **state)
 
 /* A job needs all 8 GPUs and has most work; 190 jobs of 17 hours for one GPU each keep coming for
  * 360 hours, which is a bit more than all GPUs can do. By work alone it would be last. */
-static void test_ergon_starves_nobody(void **state)
+static void test_ergon_starves_no_job(void **state)
 {
     (void)state;
     struct world world;
@@ -269,7 +269,7 @@ static void test_ergon_shares_between_tenants(void **state)
 
 /* 15 % less energy for a quarter more time: only the thrifty variant thinks that worth it, and only
  * while GPUs are free. */
-static void test_thrift_where_gpus_are_free(void **state)
+static void test_thrift_with_free_gpus(void **state)
 {
     (void)state;
     struct world world;
@@ -314,7 +314,7 @@ static bool set_to(const struct erg_simulated *result, int job, int point, doubl
 
 /* A third less energy for a tenth more time: as long as others wait, those take that which are not
  * long. */
-static void test_energy_has_a_price_where_jobs_wait(void **state)
+static void test_energy_has_a_price_while_jobs_wait(void **state)
 {
     (void)state;
     struct world world;
@@ -416,7 +416,7 @@ static void test_ergon_keeps_the_cap(void **state)
 }
 
 /* A job of one GPU draws 60 W at the least, 50 W more than idle, and the cap leaves 30 W. */
-static void test_ergon_under_a_cap_for_nobody(void **state)
+static void test_ergon_under_a_cap_below_every_job(void **state)
 {
     (void)state;
     struct world world;
@@ -497,7 +497,7 @@ static void test_ergon_conserves_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiresias_preempts_who_had_most),
+        cmocka_unit_test(test_tiresias_preempts_the_most_served_job),
         cmocka_unit_test(test_gandiva_grows_and_gives_back),
         cmocka_unit_test(test_comparative_advantage),
         cmocka_unit_test(test_gavel_takes_turns),
@@ -505,14 +505,14 @@ int main(void)
         cmocka_unit_test(test_ergon_grows_and_stops),
         cmocka_unit_test(test_ergon_does_not_churn),
         cmocka_unit_test(test_ergon_sees_what_ends_last),
-        cmocka_unit_test(test_ergon_starves_nobody),
+        cmocka_unit_test(test_ergon_starves_no_job),
         cmocka_unit_test(test_ergon_shares_between_tenants),
-        cmocka_unit_test(test_thrift_where_gpus_are_free),
-        cmocka_unit_test(test_energy_has_a_price_where_jobs_wait),
+        cmocka_unit_test(test_thrift_with_free_gpus),
+        cmocka_unit_test(test_energy_has_a_price_while_jobs_wait),
         cmocka_unit_test(test_clocks_do_not_waver),
         cmocka_unit_test(test_ergon_heeds_the_tariff),
         cmocka_unit_test(test_ergon_keeps_the_cap),
-        cmocka_unit_test(test_ergon_under_a_cap_for_nobody),
+        cmocka_unit_test(test_ergon_under_a_cap_below_every_job),
         cmocka_unit_test(test_ergon_conserves_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static void test_fleet(void **state)
                     "twice");
     assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
                     "     points: [{slowdown: 1, power_w: 9}, {slowdown: 2, power_w: 9}]}\n",
-                    "draws less than its 9 W");
+                    "a lower power than its 9 W");
     assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
                     "     points: [{slowdown: 0,\n       power_w: 9}]}\n",
                     "cluster.yaml:3: key 'types[0].points[0].slowdown': expected a number from 1");
@@ -82,7 +82,7 @@ static void test_fleet(void **state)
     assert_no_fleet(
         "types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
         "     idle_power_w: 9, waiting_power_w: 20, points: [{slowdown: 1, power_w: 19}]}\n",
-        "19 W are less than the 20 W that such a GPU draws when it does not compute");
+        "19 W is below 20 W, the power of such a GPU when it does not compute");
     assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
                     "     idle_power_w: 9, waiting_power_w: 20}\n",
                     "cluster.yaml:2:");

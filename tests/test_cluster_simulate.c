@@ -180,7 +180,7 @@ static void test_fragmentation_and_families_by_hand(void **state)
 
 /* A job that fits nothing is turned away; so is one that a policy cannot run as asked, which is not
  * the same. */
-static void test_what_cannot_run(void **state)
+static void test_jobs_that_fit_nowhere(void **state)
 {
     (void)state;
     struct world world;
@@ -209,7 +209,8 @@ static void test_what_cannot_run(void **state)
     erg_simulated_release(&result);
     struct erg_error err;
     const struct erg_policy *policy;
-    assert_fails(erg_policy_find(&policy, "fcsf", &err), &err, "there is no policy 'fcsf', but");
+    assert_fails(erg_policy_find(&policy, "fcsf", &err), &err,
+                 "unknown policy 'fcsf'; expected one of");
     erg_speeds_free(world.speeds);
 }
 
@@ -627,7 +628,7 @@ int main(void)
         cmocka_unit_test(test_power_cap_by_hand),
         cmocka_unit_test(test_failure_under_a_cap),
         cmocka_unit_test(test_rounds_by_hand),
-        cmocka_unit_test(test_what_cannot_run),
+        cmocka_unit_test(test_jobs_that_fit_nowhere),
         cmocka_unit_test(test_long_jobs),
         cmocka_unit_test(test_any_policy_on_any_cluster),
     };

@@ -138,7 +138,7 @@ static void test_evicted_in_order(void **state)
 }
 
 /* Whoever can never run, or never in time, does not keep those behind it from GPUs. */
-static void test_elasticflow_waits_for_nobody_in_vain(void **state)
+static void test_elasticflow_blocks_no_job_in_vain(void **state)
 {
     (void)state;
     static const char *const policies[] = {"elasticflow", "elasticflow-ls"};
@@ -165,7 +165,7 @@ static void test_elasticflow_waits_for_nobody_in_vain(void **state)
 }
 
 /* Sia has one node of three GPUs left for jobs that want two: what cannot have them has one. */
-static void test_sia_takes_what_is_left(void **state)
+static void test_sia_uses_leftover_gpus(void **state)
 {
     (void)state;
     struct world world;
@@ -222,7 +222,7 @@ static void test_frontiers_of_other_lengths(void **state)
 
 /* A job that was turned away has missed its deadline, and so has one that waits for ever; a job
  * that may still meet it counts neither way. */
-static void test_deadlines_of_who_is_not_served(void **state)
+static void test_deadlines_of_unserved_jobs(void **state)
 {
     (void)state;
     struct world world;
@@ -317,10 +317,10 @@ int main(void)
         cmocka_unit_test(test_any_type_waits_in_line),
         cmocka_unit_test(test_order_of_queues),
         cmocka_unit_test(test_evicted_in_order),
-        cmocka_unit_test(test_elasticflow_waits_for_nobody_in_vain),
-        cmocka_unit_test(test_sia_takes_what_is_left),
+        cmocka_unit_test(test_elasticflow_blocks_no_job_in_vain),
+        cmocka_unit_test(test_sia_uses_leftover_gpus),
         cmocka_unit_test(test_frontiers_of_other_lengths),
-        cmocka_unit_test(test_deadlines_of_who_is_not_served),
+        cmocka_unit_test(test_deadlines_of_unserved_jobs),
         cmocka_unit_test(test_end_at_the_end),
         cmocka_unit_test(test_old_backlogs),
         cmocka_unit_test(test_gavel_counts_gpus),

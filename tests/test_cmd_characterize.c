@@ -57,7 +57,7 @@ static void test_exit_codes(void **state)
         "@/fast/points/*.json");
     check(1, "1 finding does not hold of these points", "characterize --redraw @/fast --check");
     check(1, "sweep.yaml", "characterize @/sweep.yaml");
-    check(2, "needs SWEEP.yaml, or --redraw DIR", "characterize");
+    check(2, "needs SWEEP.yaml or --redraw DIR", "characterize");
     check(2, "expected no SWEEP.yaml", "characterize @/small.yaml --redraw @/small");
     check(2, "runs nothing", "characterize --redraw @/small --retry");
     check(1, "No such file", "characterize --redraw @/nothing");

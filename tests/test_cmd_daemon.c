@@ -116,7 +116,7 @@ static void test_a_service(void **state)
     daemon_world_end(&world);
 }
 
-static void test_grants_and_what_is_shown(void **state)
+static void test_grants_in_show(void **state)
 {
     (void)state;
     struct daemon_world world = daemon_world_begin(
@@ -184,7 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_service),
-        cmocka_unit_test(test_grants_and_what_is_shown),
+        cmocka_unit_test(test_grants_in_show),
         cmocka_unit_test(test_the_example),
         cmocka_unit_test(test_no_gpus),
     };

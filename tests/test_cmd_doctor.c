@@ -41,7 +41,7 @@ static void test_without_a_driver(void **state)
     check_program("doctor", 0, "missing  GPUs");
 }
 
-static void test_gpus_that_are_well(void **state)
+static void test_working_gpus(void **state)
 {
     (void)state;
     set_world(QUIET_WORLD);
@@ -74,7 +74,7 @@ static void test_gpus_that_are_well(void **state)
         "ok       GPUs              of NVIDIA, driver ",
         ": 1 GPU\n",
         "ok       GPU 1             NVIDIA ",
-        "ok       GPU 1 energy      the counter moves every ",
+        "ok       GPU 1 energy      the counter updates every ",
         "\nGPU 1, every metric: ",
         "\nok       GPU temperature                      61 °C ",
         "\nmissing  memory power                    not supported by this GPU or driver\n"};
@@ -84,7 +84,7 @@ static void test_gpus_that_are_well(void **state)
     erg_text_release(&text.out);
 }
 
-static void test_gpus_that_are_not(void **state)
+static void test_missing_gpus(void **state)
 {
     (void)state;
     set_world("gpus 5\n"
@@ -104,7 +104,7 @@ static void test_gpus_that_are_not(void **state)
     assert_non_null(strstr(text_at(finding(root, 1, "GPU"), "fact"), "does not answer"));
     assert_false(json_is_true(json_at(root, "gpus.1.answers")));
     assert_string_equal(text_at(finding(root, 2, "throttled"), "fact"),
-                        "the clock is held down now: too hot");
+                        "the clock is throttled now: too hot");
     assert_string_equal(text_at(finding(root, 3, "two sources"), "state"), "limited");
     assert_string_equal(text_at(finding(root, 4, "GPU"), "state"), "missing");
     assert_string_equal(text_at(finding(root, 4, "GPU"), "fact"),
@@ -120,8 +120,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_a_driver),
-        cmocka_unit_test(test_gpus_that_are_well),
-        cmocka_unit_test(test_gpus_that_are_not),
+        cmocka_unit_test(test_working_gpus),
+        cmocka_unit_test(test_missing_gpus),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

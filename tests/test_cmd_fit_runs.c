@@ -230,7 +230,7 @@ static void bad_folders_are_named(void **state)
         int exit_code;
     } cases[] = {
         {"fit -c @/cluster.yaml -e @/engine.yaml", "needs ROWS.csv or --from RUN", 2},
-        {"fit --from @/one --from @/one", "is named twice; expected it once", 2},
+        {"fit --from @/one --from @/one", "was given twice; expected each run once", 2},
         {"fit @/rows.csv --from @/one", "needs the option --engine NAME", 2},
         {"fit @/rows.csv --from @/one -e ergon",
          "expected one of --cluster FILE and --job JOB.yaml", 2},
@@ -297,7 +297,7 @@ static void another_layout_is_left_out(void **state)
     check(0, "/spread/metrics.jsonl: 10 of ",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
-    check(0, "lines are left out; the run went on with another layout, device, model or plan",
+    check(0, "lines are left out; the run continued with another layout, device, model or plan",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
     check(0, "t2 c1 p1 d1, 2 x 2 x 16",

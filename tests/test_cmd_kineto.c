@@ -58,8 +58,8 @@ static void test_refusals(void **state)
     (void)state;
     write_text("cut.json", "{\"traceEvents\":[\n{\"ph\":\"X\",");
     check("import kineto @/cut.json 2>&1", 1, "cut.json:2: byte 28: the file ends here; expected");
-    check("import kineto @/cut.json --output x 2>&1", 2, "\"ergon import kineto\" takes FILE...");
-    check("import kineto @/cut.json --csv --json 2>&1", 2, "takes FILE...");
+    check("import kineto @/cut.json --output x 2>&1", 2, "\"ergon import kineto\" needs FILE...");
+    check("import kineto @/cut.json --csv --json 2>&1", 2, "needs FILE...");
     check("import kineto @/cut.json -k other 2>&1", 2, "got \"other\"");
     check("import trace a --csv 2>&1", 2, "\"ergon import trace\" needs");
     check("import caneto a 2>&1", 2, "expected 'calculon', 'trace' or 'kineto'");
@@ -275,7 +275,7 @@ static void test_energy(void **state)
           "g.json: no energy of GPU 0: the recording");
     write_trace("late.json", unix_of(start_ns) + 400000000, "GPU-00000000");
     check("import kineto @/late.json -r @/node.rec 2>&1", 1,
-          "does not hold the energy of any GPU at the times of the traces");
+          "contains no GPU's energy at the times of the traces");
     write_text("old.json", "[{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":1,"
                            "\"dur\":2,\"pid\":1}]");
     check("import kineto @/old.json -r @/node.rec 2>&1", 1,

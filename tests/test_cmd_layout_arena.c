@@ -72,7 +72,7 @@ static void grids_take_about_as_long_as_our_layouts(void **state)
     check_program(ARENA "--gpus 16 --batch 64", 0, "0_7__8_15::4_2__4_2");
 }
 
-static void what_it_cannot_plan_is_said(void **state)
+static void unsupported_plans_are_reported(void **state)
 {
     (void)state;
     check_program(ARENA "--gpus 8 --batch 20 2>&1", 1, "expected a multiple of 16 sequences");
@@ -133,7 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grids_take_about_as_long_as_our_layouts),
-        cmocka_unit_test(what_it_cannot_plan_is_said),
+        cmocka_unit_test(unsupported_plans_are_reported),
         cmocka_unit_test(the_policy_takes_its_profile),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);

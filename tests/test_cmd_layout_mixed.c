@@ -11,7 +11,7 @@
     "layout '" ERGON_TEST_SOURCE_DIR                                                               \
     "/examples/mixed/llama-3.2-1b_h800_a100.yaml' --recompute none --top 2"
 
-static void stages_lie_somewhere(void **state)
+static void stages_have_places(void **state)
 {
     (void)state;
     struct program_result result = run_program(SMALL " --json");
@@ -49,7 +49,7 @@ static void stages_lie_somewhere(void **state)
     erg_text_release(&result.out);
 }
 
-static void a_table_says_which(void **state)
+static void the_table_lists_the_kinds(void **state)
 {
     (void)state;
     /* The cluster of the job, from a file. */
@@ -253,7 +253,7 @@ static double alone_s(const char *gpu, const char *engine, double gpus)
 }
 
 /* How many GPUs of each kind: every number on each kind alone and on both, and the best of all. */
-static void how_many_of_each_kind(void **state)
+static void numbers_of_each_kind(void **state)
 {
     (void)state;
     static const char h800[] = "H800-SXM-80GB", a100[] = "A100-SXM4-80GB";
@@ -320,9 +320,9 @@ static void refusals(void **state)
         const char *arguments, *part;
         int exit_code;
     } cases[] = {
-        {SMALL " --gpus 97 2>&1", "97 are more than the 96 GPUs of all kinds in the cluster", 2},
-        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 GPUs of all kinds", 2},
-        {SMALL " --gpus 9-15 2>&1", "'9-15' holds no whole nodes", 2},
+        {SMALL " --gpus 97 2>&1", "got 97, more than the 96 GPUs of all kinds in the cluster", 2},
+        {SMALL " --gpus 8-97 2>&1", "got 97, more than the 96 GPUs of all kinds", 2},
+        {SMALL " --gpus 9-15 2>&1", "'9-15', which contains no multiple", 2},
         {SMALL " --gpus 1,2 --layout t=1,p=4 2>&1", "--layout and --why need one", 2},
         {SMALL " --gpus 7 2>&1", "sequences fits on these GPUs; nearest is ", 3},
         {SMALL " --export profile 2>&1", "the cluster has nodes of several kinds; --export", 2},
@@ -386,20 +386,20 @@ static void test_nodes_that_a_job_cannot_tell_apart(void **state)
              ERGON_TEST_SOURCE_DIR, folder);
     assert_int_equal(system(command), 0);
     snprintf(command, sizeof command, "layout %s/twins.yaml 2>&1", folder);
-    check_program(command, 1, "several nodes of the cluster have H800-SXM-80GB");
+    check_program(command, 1, "several entries of nodes have the GPU H800-SXM-80GB");
     assert_int_equal(unlink(in_folder("twins.yaml")), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_lie_somewhere),
-        cmocka_unit_test(a_table_says_which),
+        cmocka_unit_test(stages_have_places),
+        cmocka_unit_test(the_table_lists_the_kinds),
         cmocka_unit_test(one_layout),
         cmocka_unit_test(over_clocks),
         cmocka_unit_test(the_nearest_to_a_power),
         cmocka_unit_test(stages_of_their_own),
-        cmocka_unit_test(how_many_of_each_kind),
+        cmocka_unit_test(numbers_of_each_kind),
         cmocka_unit_test(refusals),
         cmocka_unit_test(engines_suit_their_gpus),
         cmocka_unit_test(test_nodes_that_a_job_cannot_tell_apart),

@@ -109,7 +109,7 @@ static void cool_nodes_run_as_planned(void **state)
     json_decref(root);
 }
 
-static void what_has_no_slots_is_explained(void **state)
+static void missing_slots_are_explained(void **state)
 {
     (void)state;
     write_cluster("plain.yaml", "");
@@ -126,7 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hot_nodes_get_groups_of_one_kind),
         cmocka_unit_test(cool_nodes_run_as_planned),
-        cmocka_unit_test(what_has_no_slots_is_explained),
+        cmocka_unit_test(missing_slots_are_explained),
     };
     return cmocka_run_group_tests(tests, commands_begin, remove_folder);
 }

@@ -100,7 +100,7 @@ static void ratios_for_own_gpus(void **state)
     check_program(ask(JOB, layers, "--solve-offload 35GiB 2>&1"), 3,
                   "more than the 35.00 GiB of --solve-offload");
     /* Hosts are those of the stage's own nodes. */
-    check_program(ask(JOB, layers, "--solve-offload gpu"), 0, "for each A100-SXM4-40GB, ");
+    check_program(ask(JOB, layers, "--solve-offload gpu"), 0, " per A100-SXM4-40GB, ");
     check_program(ask(CLUSTER("20", "megatron-kwai-a100"), layers, "--solve-offload gpu 2>&1"), 3,
                   "of a node's host memory for its 8 A100-SXM4-40GB, more than the 20 GiB");
 }
@@ -197,7 +197,7 @@ static void a_page_of_both(void **state)
     char *html = NULL;
     char options[200];
     snprintf(options, sizeof options, "--report '%s'", in_folder("memory.html"));
-    check_program(ask(JOB, "[6, 6, 6, 6, 14, 14, 14, 14]", options), 0, "Stage 0 binds");
+    check_program(ask(JOB, "[6, 6, 6, 6, 14, 14, 14, 14]", options), 0, "Stage 0 needs most");
     assert_ok(erg_file_read(in_folder("memory.html"), 0, &html, NULL, &err), &err);
     assert_non_null(strstr(html, "\"gpu\":\"A100-SXM4-40GB\""));
     assert_non_null(strstr(html, "\"budget_bytes\":38654705664"));

@@ -117,7 +117,7 @@ static void wrong_use_is_explained(void **state)
     char line[512];
     check_program("probe --gpus 2 2>&1", 2, "--gpus is for emulated groups");
     check_program("probe --from a.csv --rows b.csv 2>&1", 2, "one of them");
-    check_program("probe --from a.csv --calibrate mine 2>&1", 2, "ends in .yaml, by which");
+    check_program("probe --from a.csv --calibrate mine 2>&1", 2, "ends in .yaml, so that a job");
     check_program("probe --from /nowhere/rows.csv 2>&1", 1, "/nowhere/rows.csv");
     check_program("probe -d emulated --base H201-SXM 2>&1", 1, "did you mean 'h200-sxm'");
     check_program("probe -d emulated --gpus 3 2>&1", 1, "3 GPUs");

@@ -67,11 +67,12 @@ static void wrong_usage_is_explained(void **state)
     (void)state;
     check(2, "expected them only with --thermal", "probe --turn 5 2>&1");
     check(2, "expected them only with --thermal", "probe -- true 2>&1");
-    check(2, "expected a command, --turn and --device only without it",
+    check(2, "expected it without a command, --turn and --device",
           "probe -t --from a.rec --turn 9 2>&1");
-    check(2, "a chassis that explains the recording, or one that is fitted",
+    check(2, "a chassis to compare with the recording, or --calibrate, a chassis to fit",
           "probe -t --from a.rec --base hgx-8-air -c b.yaml 2>&1");
-    check(2, "expected one only for the GPUs of this machine", "probe -t -d emulated -- true 2>&1");
+    check(2, "expected a command only for the GPUs of this machine",
+          "probe -t -d emulated -- true 2>&1");
 }
 
 int main(void)

@@ -203,7 +203,7 @@ static void test_a_full_disk(void **state)
     /* As on a full disk, no file becomes larger than 8 KiB. */
     erg_text_printf(&command,
                     "trap '' XFSZ; ulimit -f 16; '%s' record -i 5 -o %s -- sh -c 'until "
-                    "grep -q \"nothing more is recorded, the command goes on\" %s; do sleep 0.1; "
+                    "grep -q \"recording stops, the command continues\" %s; do sleep 0.1; "
                     "done' 2>%s",
                     ERGON_TEST_PROGRAM, in_folder("full.rec"), log, log);
     int status = system(command.data);

@@ -189,14 +189,14 @@ static void test_a_hanging_gpu_is_left_out(void **state)
     stop_serving(&server);
 }
 
-static void test_where_it_cannot_listen(void **state)
+static void test_addresses_in_use(void **state)
 {
     (void)state;
     set_world(QUIET_WORLD);
-    check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");
-    check_program("serve --listen 127.0.0.1:x 2>&1", 2, "must be an address and a port");
-    check_program("serve --listen 127.0.0.1:70000 2>&1", 2, "must be an address and a port");
-    check_program("serve --listen 999.1.1.1:80 2>&1", 2, "whose address is unknown");
+    check_program("serve --listen 9464 2>&1", 2, "expected an address and a port");
+    check_program("serve --listen 127.0.0.1:x 2>&1", 2, "expected an address and a port");
+    check_program("serve --listen 127.0.0.1:70000 2>&1", 2, "expected an address and a port");
+    check_program("serve --listen 999.1.1.1:80 2>&1", 2, "but the address was not found");
     check_program("serve --listen 192.0.2.1:9464 2>&1", 1,
                   "listening at 192.0.2.1:9464 failed: Cannot assign");
     /* A port that is taken. */
@@ -207,7 +207,7 @@ static void test_where_it_cannot_listen(void **state)
     stop_serving(&server);
     set_world(NULL);
     check_program("serve 2>&1", 4, "looking for NVIDIA GPUs");
-    check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");
+    check_program("serve --listen 9464 2>&1", 2, "expected an address and a port");
 }
 
 int main(void)
@@ -217,7 +217,7 @@ int main(void)
         cmocka_unit_test(test_odd_names_and_counters),
         cmocka_unit_test(test_others_leave_a_place),
         cmocka_unit_test(test_a_hanging_gpu_is_left_out),
-        cmocka_unit_test(test_where_it_cannot_listen),
+        cmocka_unit_test(test_addresses_in_use),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

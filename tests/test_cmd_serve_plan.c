@@ -161,7 +161,7 @@ static void test_the_bytes_of_zeus(void **state)
 }
 
 /* More ranks wait than there may be other connections. */
-static void test_many_wait(void **state)
+static void test_many_waiting_ranks(void **state)
 {
     (void)state;
     enum { RANKS = 600 };
@@ -204,7 +204,7 @@ static void await_files(const struct server *server, int count)
 }
 
 /* Whoever hangs up while it waits leaves nothing behind; whoever waits at the end is let go. */
-static void test_who_hangs_up(void **state)
+static void test_clients_that_hang_up(void **state)
 {
     (void)state;
     struct server server = serve_plan();
@@ -282,7 +282,7 @@ static void test_metrics_stay_with_a_plan(void **state)
     set_world(QUIET_WORLD);
     struct server server = serve_plan();
     check_heard(request(&server, "GET /metrics", "", ""), "HTTP/1.1 200", "ergon_build_info");
-    check_heard(request(&server, "POST /metrics", "", ""), "HTTP/1.1 405", "GET and HEAD");
+    check_heard(request(&server, "POST /metrics", "", ""), "HTTP/1.1 405", "GET or HEAD");
     check_heard(request(&server, "GET /info", "", ""), "HTTP/1.1 200", "version");
     stop_serving(&server);
     set_world(NULL);
@@ -315,23 +315,23 @@ static void test_tokens(void **state)
     stop_serving(&server);
     struct erg_text line = with_folder("serve --plan @/plan.json --listen 0.0.0.0:0 2>&1");
     check_program(line.data, 2,
-                  "A plan that is served at 0.0.0.0:0, which other machines reach, "
-                  "needs --token.");
+                  "--plan is served at 0.0.0.0:0, which other machines can reach; "
+                  "expected --token FILE");
     erg_text_release(&line);
     line = with_folder("serve --plan @/plan.json --listen '[::]:0' 2>&1");
-    check_program(line.data, 2, "needs --token.");
+    check_program(line.data, 2, "expected --token FILE");
     erg_text_release(&line);
     write_text("token", "short\n");
     line = with_folder("serve --plan @/plan.json --token @/token 2>&1");
-    check_program(line.data, 1, "the first line has to be at least 16");
+    check_program(line.data, 1, "expected at least 16 letters");
     erg_text_release(&line);
 }
 
-static void test_where_it_cannot_serve(void **state)
+static void test_machines_without_gpus(void **state)
 {
     (void)state;
-    check_program("serve --record x 2>&1", 2, "need --plan");
-    check_program("serve --point 2 2>&1", 2, "need --plan");
+    check_program("serve --record x 2>&1", 2, "expected --plan");
+    check_program("serve --point 2 2>&1", 2, "expected --plan");
     struct erg_text line = with_folder("serve --plan @/plan.json --gpus 0 2>&1");
     check_program(line.data, 4, "looking for NVIDIA GPUs");
     erg_text_release(&line);
@@ -347,13 +347,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_bytes_of_zeus),
-        cmocka_unit_test(test_many_wait),
-        cmocka_unit_test(test_who_hangs_up),
+        cmocka_unit_test(test_many_waiting_ranks),
+        cmocka_unit_test(test_clients_that_hang_up),
         cmocka_unit_test(test_another_plan_while_ranks_wait),
         cmocka_unit_test(test_requests_that_are_refused),
         cmocka_unit_test(test_metrics_stay_with_a_plan),
         cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_where_it_cannot_serve),
+        cmocka_unit_test(test_machines_without_gpus),
     };
     return cmocka_run_group_tests(tests, begin, remove_folder);
 }

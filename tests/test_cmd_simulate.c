@@ -30,7 +30,7 @@ static void test_document(void **state)
 
 /* A policy that cannot run a job as it was asked for says so; one that runs it otherwise does not.
  */
-static void test_names_what_does_not_fit(void **state)
+static void test_names_jobs_that_do_not_fit(void **state)
 {
     (void)state;
     static const char rows[] =
@@ -57,7 +57,7 @@ static void test_names_what_does_not_fit(void **state)
         if (i < 4) { /* Arena runs it on fewer */
             assert_non_null(strstr(result.out.data, "unfit.csv:2: policy "));
             assert_non_null(strstr(result.out.data,
-                                   "turns away job 'first', which asks for 512 GPUs of type "
+                                   "rejects job 'first', which asks for 512 GPUs of type "
                                    "big: no profile of bert 1B at batch 64 fits those in at most "
                                    "300 s an iteration"));
         }
@@ -196,8 +196,8 @@ static void test_comparison(void **state)
     assert_non_null(strstr(text, "\"uses\":[["));
     free(text);
     erg_text_release(&line);
-    check_program(CASE "-p fcfs,elasticflow-ls,fcfs 2>&1", 2, "'fcfs' is named twice");
-    check_program(CASE "-p fcfs, 2>&1", 2, "there is no policy ''");
+    check_program(CASE "-p fcfs,elasticflow-ls,fcfs 2>&1", 2, "'fcfs' is listed twice");
+    check_program(CASE "-p fcfs, 2>&1", 2, "unknown policy ''");
 }
 
 /* The failure of the only node that it is on sends 'third' back; drawn failures follow the seed. */
@@ -274,7 +274,7 @@ static void test_made_traces(void **state)
     struct erg_text line = {0};
     const char *path = in_folder("helios.csv");
     check_program(GENERATE PROFILES "--seed 3", 0, "\njob-400,");
-    check_program(GENERATE PROFILES "-p fcfs 2>&1", 2, "--policy does not go with --generate");
+    check_program(GENERATE PROFILES "-p fcfs 2>&1", 2, "--policy was given with --generate");
     check_program(GENERATE "2>&1", 2, "needs CLUSTER.yaml and the option --profiles");
     check_program(IMPORT PROFILES "2>&1 >/dev/null", 0,
                   "1 job of a log as of Helios; left out: 1 that asked for no GPUs");
@@ -293,7 +293,7 @@ static void test_made_traces(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    check_program(CASE "-p fifo 2>&1", 2, "there is no policy 'fifo', but fcfs, ");
+    check_program(CASE "-p fifo 2>&1", 2, "unknown policy 'fifo'; expected one of fcfs, ");
     check_program(CASE "2>&1", 2, "--policy");
     check_program(CASE "-p fcfs -E -r 3 2>&1", 2, "exclude each other");
     check_program(CASE "-p fcfs -m 3 2>&1", 2, "--mean-failure needs --rounds");
@@ -341,7 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_jobs_about_to_end),
         cmocka_unit_test(test_document),
-        cmocka_unit_test(test_names_what_does_not_fit),
+        cmocka_unit_test(test_names_jobs_that_do_not_fit),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_power_saving),
         cmocka_unit_test(test_comparison),

@@ -19,22 +19,23 @@
 static void wrong_submissions_are_named(void **state)
 {
     (void)state;
-    check(2, "expected the option --live LIVE.yaml, or the environment variable ERGON_LIVE",
+    check(2, "expected the option --live LIVE.yaml or the environment variable ERGON_LIVE",
           "submit @/job.yaml");
     check(2, "needs JOB.yaml, or --like and a program", "submit --live @/live.yaml");
-    check(2, "--per-node goes with --like", "submit --live @/live.yaml --per-node @/job.yaml");
+    check(2, "--per-node was given without --like",
+          "submit --live @/live.yaml --per-node @/job.yaml");
     check(2, "--measure goes with JOB.yaml",
           "submit --live @/live.yaml --like bert-2.6B:128:5 --measure 1 /bin/true");
-    check(2, "--resume goes with --live alone", "submit --live @/live.yaml --resume @/x -n 2");
+    check(2, "expected no option but --live", "submit --live @/live.yaml --resume @/x -n 2");
     check(2, "--deadline got \"tomorrow\"",
           "submit --live @/live.yaml --deadline tomorrow @/job.yaml");
     check(2, "--like got \"bert:128:5\", expected MODEL:BATCH:ITERATIONS",
           "submit --live @/live.yaml --like bert:128:5 /bin/true");
     check(2, "--like got \"bert-2.6B:128:0\"",
           "submit --live @/live.yaml --like bert-2.6B:128:0 /bin/true");
-    check(3, "know no GPUs of a40, h100 on which bert-2.6B with a batch of 64 runs",
+    check(3, "have no GPUs of a40, h100 that run bert-2.6B with a batch of 64",
           "submit --live @/live.yaml --like bert-2.6B:64:5 /bin/true");
-    check(3, "know no GPUs of a40 on which bert-2.6B with a batch of 128 runs",
+    check(3, "have no GPUs of a40 that run bert-2.6B with a batch of 128",
           "submit --live @/live.yaml --like bert-2.6B:128:5 --type a40 /bin/true");
     check(2, "no GPUs of the type 'b200', expected a40, h100",
           "submit --live @/live.yaml --like bert-2.6B:128:5 --type b200 /bin/true");
@@ -48,7 +49,7 @@ static void wrong_submissions_are_named(void **state)
     check(3, "the speed of ", "submit --live @/live.yaml @/job.yaml --type h100");
     check(1, "is not a job's folder in the spool", "submit --live @/live.yaml --resume @/model");
     check(2, "is not an absolute path", "run-job folder");
-    check(1, "is no token of a job", "run-job @/folder");
+    check(1, "is not a job's token", "run-job @/folder");
     check(1, "no controller has written its status yet", /* the example is a live file */
           "schedule " ERGON_TEST_SOURCE_DIR "/examples/live/live.yaml --status");
     shell("test -z \"$(ls @/spool)\""); /* nothing stays behind */
@@ -152,7 +153,7 @@ static void profiles_know_types_of_a_site(void **state)
     write_text("site/prof_optimal.csv",
                "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
                "model,0.032M,8,fake,1,1,0.1\n");
-    check(3, "no GPU 'fake' (data/gpus); nor do the live file's profiles",
+    check(3, "no GPU 'fake' (data/gpus); the live file's profiles lack it, too",
           "submit --live @/site.yaml @/job.yaml");
     write_text("site/prof_optimal.csv",
                "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
@@ -213,7 +214,7 @@ static void sbatch_gets_all(void **state)
     shell("rm -r @/spool/*");
 
     write_program("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: no such partition' >&2\nexit 1\n");
-    check(1, "Slurm refuses the job: sbatch: error: no such partition",
+    check(1, "Slurm rejected the job: sbatch: error: no such partition",
           "submit --live @/live.yaml --like bert-2.6B:128:5000 @/train.sh");
     shell("test -z \"$(ls @/spool)\"");
 }
@@ -299,7 +300,7 @@ static void run_job_ends_as_the_trainer(void **state)
         int exit_code;
         const char *message, *state;
     } runs[] = {{"7", 7, "the trainer ended with exit status 7", "loading"},
-                {"85", 85, "the job has left its GPUs, and goes on later", "saved"},
+                {"85", 85, "the job has left its GPUs and continues later", "saved"},
                 {"0", 0, "", "done"}};
     setenv("SLURM_JOB_ID", "18", 1);
     setenv("SLURM_JOB_NUM_NODES", "2", 1);
@@ -376,7 +377,7 @@ static void lines_of_slurm_are_read(void **state)
     erg_arena_release(&arena);
 }
 
-static void the_controller_says_why(void **state)
+static void the_controller_gives_reasons(void **state)
 {
     (void)state;
     struct erg_live_list list = {0};
@@ -493,7 +494,7 @@ int main(void)
         cmocka_unit_test(jobs_bring_their_profile),
         cmocka_unit_test(run_job_ends_as_the_trainer),
         cmocka_unit_test(lines_of_slurm_are_read),
-        cmocka_unit_test(the_controller_says_why),
+        cmocka_unit_test(the_controller_gives_reasons),
         cmocka_unit_test(layouts_keep_the_batch),
     };
     return cmocka_run_group_tests(tests, begin, remove_folder);

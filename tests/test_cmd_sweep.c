@@ -62,7 +62,7 @@ static void test_results(void **state)
 
 /* Each once, by policy and with its line, whatever copies of it the seeds drew; so it is again when
  * all results are in the store. */
-static void test_names_what_is_not_served(void **state)
+static void test_names_unserved_jobs(void **state)
 {
     (void)state;
     static const char rows[] =
@@ -77,8 +77,8 @@ static void test_names_what_is_not_served(void **state)
                                 "policies: [fcfs, gavel, ergon]\n"
                                 "loads: [1, 2]\nseeds: 8\nresample: true\n";
     static const char *const sentences[] = {
-        "unfit.csv:3: policy fcfs turns away job 'second', which asks for 512 GPUs of type big: ",
-        "unfit.csv:3: policy gavel turns away job 'second', which asks for 512 GPUs of type big: ",
+        "unfit.csv:3: policy fcfs rejects job 'second', which asks for 512 GPUs of type big: ",
+        "unfit.csv:3: policy gavel rejects job 'second', which asks for 512 GPUs of type big: ",
         "unfit.csv:4: job 'third' can never run: no profile of gpt 1B at batch 64 fits any GPUs",
     };
     struct erg_error err;
@@ -161,16 +161,16 @@ static void test_refusals(void **state)
     (void)state;
     check_program("simulate --sweep x.yaml 2>&1", 2, "--sweep needs --output DIR");
     check_program("simulate a.yaml --sweep x.yaml -o y 2>&1", 2,
-                  "a.yaml: the file of --sweep says that");
+                  "a.yaml: expected it as a key of the --sweep file");
     check_program("simulate --sweep x.yaml -o y -p fcfs 2>&1", 2,
-                  "--policy: the file of --sweep says that");
+                  "--policy: expected it as a key of the --sweep file");
     check_program("simulate --sweep x.yaml -o y -W 1 2>&1", 2,
-                  "--work: the file of --sweep says that");
+                  "--work: expected it as a key of the --sweep file");
     check_program("simulate --sweep x.yaml -o y --seed 0 2>&1", 2,
-                  "--seed: the file of --sweep says that");
+                  "--seed: expected it as a key of the --sweep file");
     check_program("simulate --sweep /nowhere/x.yaml -o y 2>&1", 1, "'/nowhere/x.yaml'");
     check_program("simulate c.yaml t.csv -p fcfs -P d --part 1/2 2>&1", 2,
-                  "--part: only a --sweep has parts");
+                  "--part was given without --sweep");
     check_program("simulate c.yaml -p fcfs -P d 2>&1", 2, "needs CLUSTER.yaml TRACE.csv");
     static const char *const parts[] = {"0/4", "5/4", "1", "1/4x", "a/b", "1/0"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -180,7 +180,8 @@ static void test_refusals(void **state)
         erg_text_release(&more);
     }
     check_program(line("refused", "--part 1/2 --slurm 3 2>&1"), 2, "exclude each other");
-    check_program(line("refused", "--part 1/2 --json 2>&1"), 2, "--json goes without");
+    check_program(line("refused", "--part 1/2 --json 2>&1"), 2,
+                  "--json was given with --part or --slurm");
     check_program(line("refused", "--slurm 13 2>&1"), 2, "13 tasks for 12 simulations");
 }
 
@@ -188,7 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),
-        cmocka_unit_test(test_names_what_is_not_served),
+        cmocka_unit_test(test_names_unserved_jobs),
         cmocka_unit_test(test_slurm),
         cmocka_unit_test(test_refusals),
     };

@@ -106,7 +106,7 @@ static void text_and_json_lines_become_tokens(void **state)
     erg_text_release(&line);
 }
 
-static void model_says_which_token_ends_documents(void **state)
+static void model_sets_the_end_of_document_token(void **state)
 {
     (void)state;
     char command[512];
@@ -115,8 +115,7 @@ static void model_says_which_token_ends_documents(void **state)
              folder);
     assert_int_equal(system(command), 0);
     write_text("b.txt", "the");
-    check(1, "/model does not say which token ends a document; expected --end TOKEN",
-          "@/model @/b.txt -o @/x");
+    check(1, "/model has no end-of-document token; expected --end TOKEN", "@/model @/b.txt -o @/x");
     write_text("model/tokenizer_config.json", "{\"eos_token\": {\"content\": \"<|end|>\"}}");
     check(0, "1 document", "@/model @/b.txt -o @/one");
     write_text("model/config.json", "{\"eos_token_id\": [7, 8]}");
@@ -136,7 +135,7 @@ static void bad_input_names_the_place(void **state)
     check(1, "nothing.json': No such file", "@/nothing.json @/c.txt -o @/e");
     check(1, "the folder has no tokenizer.json", "@ @/c.txt -o @/e");
     check(1, "none.txt': No such file", "bytes @/c.txt @/none.txt -o @/e");
-    check(1, "--end: 'z' is no token of bytes", "bytes @/c.txt -o @/e --end z");
+    check(1, "--end: 'z' is not a token of bytes", "bytes @/c.txt -o @/e --end z");
     check(2, "--output", "bytes @/c.txt");
     write_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n");
     check(1, "bad.jsonl:2: key 'text': expected the text of a document",
@@ -158,7 +157,7 @@ int main(void)
         cmocka_unit_test(files_are_those_of_megatron),
         cmocka_unit_test(ids_beyond_the_words_are_refused),
         cmocka_unit_test(text_and_json_lines_become_tokens),
-        cmocka_unit_test(model_says_which_token_ends_documents),
+        cmocka_unit_test(model_sets_the_end_of_document_token),
         cmocka_unit_test(bad_input_names_the_place),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -39,10 +39,9 @@ static void model_learns_and_its_log_is_kept(void **state)
     assert_non_null(strstr(text, "\"schema\":\"ergon.training\""));
     assert_non_null(strstr(text, "\"step\":[1.0,2.0,3.0,10.0,20.0,30.0,40.0,50.0,60.0]"));
     free(text);
-    check(1, "metrics.jsonl': this file is there already",
-          "train @/job.yaml -o @/run -n 1 --fresh");
+    check(1, "metrics.jsonl': this file exists", "train @/job.yaml -o @/run -n 1 --fresh");
     check(0, "step 2/2  loss", "train @/job.yaml -n 2"); /* of its own end, not of the updates */
-    check(1, "/model.safetensors': this file is there already",
+    check(1, "/model.safetensors': this file exists",
           "train @/job.yaml -n 1 -q --export @/trained");
 }
 

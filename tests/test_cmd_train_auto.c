@@ -94,7 +94,7 @@ static double last_loss(const char *run)
 /* ---- trials ---- */
 
 /* The best is the fastest of those that were tried, where energy is not known. */
-static void the_fastest_that_was_measured_runs(void **state)
+static void the_fastest_measured_way_runs(void **state)
 {
     (void)state;
     check_ranks(2, 0, "auto: tries sequential, nanobatching for 0.1 s",
@@ -178,7 +178,7 @@ static void choices_survive_a_stop(void **state)
     check_ranks(2, 0, "auto: tries", "@/tensor.yaml -o @/stopped --auto=0.1 -n 60");
     char *before = text_of("stopped/plan.json");
     check_ranks(2, 0, "as the run began, in ", "@/tensor.yaml -o @/stopped --auto=0.1 -n 62");
-    check_ranks(2, 0, "auto: goes on with ", "@/tensor.yaml -o @/stopped --auto=0.1 -n 64");
+    check_ranks(2, 0, "auto: continues with ", "@/tensor.yaml -o @/stopped --auto=0.1 -n 64");
     char *after = text_of("stopped/plan.json");
     assert_string_equal(before, after);
     free(before);
@@ -227,7 +227,7 @@ static void bits_are_those_of_a_plain_run(void **state)
 
 /* ---- layouts ---- */
 
-static void what_the_job_says_stays(void **state)
+static void keys_of_the_job_stay(void **state)
 {
     (void)state;
     static const struct {
@@ -276,7 +276,7 @@ static void what_the_job_says_stays(void **state)
     erg_job_free(job);
 }
 
-static void what_cannot_be_chosen_is_named(void **state)
+static void impossible_choices_are_named(void **state)
 {
     (void)state;
     struct erg_text text = {0};
@@ -285,7 +285,7 @@ static void what_cannot_be_chosen_is_named(void **state)
     check(2, "--auto and --plan exclude each other", "train @/tensor.yaml --auto --plan x");
     check(2, "--auto and --method exclude each other", "train @/tensor.yaml --auto --method ergon");
     check(2, "--auto needs --output", "train @/tensor.yaml --auto");
-    check(2, "does not know what to do with \"3\"", "train @/tensor.yaml --auto 3 -o @/x");
+    check(2, "got the argument \"3\", expected none", "train @/tensor.yaml --auto 3 -o @/x");
     check(2, "between 0 and", "train @/tensor.yaml --auto=-3 -o @/x");
     erg_text_printf(&text, "tensor: 2\n%s", open_job);
     write_text("three.yaml", text.data);
@@ -300,11 +300,10 @@ static void what_cannot_be_chosen_is_named(void **state)
     check_ranks(1, 1, "of another run", "@/open.yaml -o @/other --auto");
     shell("mkdir @/mine && cp @/open.yaml @/mine/job.yaml && cp @/tokens.* @/mine && cp -r @/model "
           "@/mine");
-    check_ranks(1, 1, "/mine/job.yaml': this file is there already, not of a run with --auto",
+    check_ranks(1, 1, "/mine/job.yaml': this file exists, not of a run with --auto",
                 "@/mine/job.yaml -o @/mine --auto");
     shell("cmp @/open.yaml @/mine/job.yaml && rm @/mine/job.yaml && touch @/mine/plan.json");
-    check_ranks(1, 1, "/mine/plan.json': this file is there already",
-                "@/open.yaml -o @/mine --auto");
+    check_ranks(1, 1, "/mine/plan.json': this file exists", "@/open.yaml -o @/mine --auto");
     shell("test ! -e @/other/job.yaml && test ! -e @/other/plan.json && test ! -e @/three");
 }
 
@@ -337,7 +336,7 @@ static void it_is_said_beforehand(void **state)
 /* ---- energy and clocks ---- */
 
 /* The powercap tree counts 200 W while the run goes on, so energy is as time is. */
-static void energy_is_measured_where_it_is_known(void **state)
+static void energy_is_measured_with_a_counter(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -368,7 +367,7 @@ static void energy_is_measured_where_it_is_known(void **state)
 }
 
 /* Clocks are ways where they are asked for by name, and are given back. */
-static void clocks_are_ways_where_asked_for(void **state)
+static void clocks_are_ways_if_requested(void **state)
 {
     (void)state;
     struct world world = world_begin("");
@@ -402,15 +401,15 @@ static int make_jobs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fastest_that_was_measured_runs),
+        cmocka_unit_test(the_fastest_measured_way_runs),
         cmocka_unit_test(four_ranks_find_their_way),
         cmocka_unit_test(choices_survive_a_stop),
         cmocka_unit_test(bits_are_those_of_a_plain_run),
-        cmocka_unit_test(what_the_job_says_stays),
-        cmocka_unit_test(what_cannot_be_chosen_is_named),
+        cmocka_unit_test(keys_of_the_job_stay),
+        cmocka_unit_test(impossible_choices_are_named),
         cmocka_unit_test(it_is_said_beforehand),
-        cmocka_unit_test(energy_is_measured_where_it_is_known),
-        cmocka_unit_test(clocks_are_ways_where_asked_for),
+        cmocka_unit_test(energy_is_measured_with_a_counter),
+        cmocka_unit_test(clocks_are_ways_if_requested),
     };
     return cmocka_run_group_tests(tests, make_jobs, remove_folder);
 }

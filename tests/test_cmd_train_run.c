@@ -168,7 +168,7 @@ static void run_ends_in_time(void **state)
     (void)state;
     write_job("long.yaml", "updates: 60\n", "updates: 1000000\n");
     check(85, " as its time ends, checkpoint ", "train @/long.yaml -o @/late --until 00:00:01 -q");
-    check(0, "goes on from ", "train @/job.yaml -o @/late -q");
+    check(0, "continues from ", "train @/job.yaml -o @/late -q");
     setenv("SLURM_JOB_END_TIME", "1000000000", 1);
     check(85, "stopped at step 1 as its time ends, checkpoint ", "train @/long.yaml -o @/over -q");
     check(130, "stopped at step 1 as its time ends, without a checkpoint", "train @/long.yaml -q");
@@ -195,7 +195,7 @@ static void checkpoints_come_by_the_clock(void **state)
 /* ---- before it starts ---- */
 
 /* Whoever waits for ranks that nobody has started says for which, once. */
-static void ranks_that_are_waited_for_are_named(void **state)
+static void missing_ranks_are_named(void **state)
 {
     (void)state;
     struct erg_text command = {0};
@@ -238,7 +238,7 @@ static void early_signals_are_heard(void **state)
     }
 }
 
-static void what_would_run_is_said(void **state)
+static void a_dry_run_is_reported(void **state)
 {
     (void)state;
     check(2, "--json needs --dry-run", "train @/job.yaml --json");
@@ -395,9 +395,9 @@ int main(void)
         cmocka_unit_test(two_steps_and_a_checkpoint_must_fit),
         cmocka_unit_test(run_ends_in_time),
         cmocka_unit_test(checkpoints_come_by_the_clock),
-        cmocka_unit_test(ranks_that_are_waited_for_are_named),
+        cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(early_signals_are_heard),
-        cmocka_unit_test(what_would_run_is_said),
+        cmocka_unit_test(a_dry_run_is_reported),
         cmocka_unit_test(too_large_is_refused),
         cmocka_unit_test(program_trains_by_the_library),
     };

@@ -278,9 +278,9 @@ static void test_time_to_live(void **state)
     await_setting(&world, 0, 's', 0);
     reason = erg_daemon_ended_lease(client, &ended);
     assert_non_null(reason);
-    assert_string_equal(reason, "nothing was heard of its holder");
+    assert_string_equal(reason, "its holder was silent for too long");
     assert_int_equal(ended, lease);
-    assert_int_equal(audit_lines(&world, "\"event\":\"end\"", "nothing was heard", 1), 1);
+    assert_int_equal(audit_lines(&world, "\"event\":\"end\"", "its holder was silent", 1), 1);
     erg_daemon_disconnect(client);
     stop_daemon(&world);
     daemon_world_end(&world);
@@ -327,7 +327,7 @@ static void test_rules_that_are_wrong(void **state)
     } wrong[] = {
         {"rules:\n  - {may: [clock], gpus: all}\n",
          "expected one of the keys user, group and slurm"},
-        {"rules:\n  - {user: nobody-knows, may: [clock], gpus: all}\n", "is not known here"},
+        {"rules:\n  - {user: nobody-knows, may: [clock], gpus: all}\n", "does not exist here"},
         {"rules:\n  - {user: '0', may: [clok], gpus: all}\n", "clok"},
         {"rules:\n  - {user: '0', may: [clock], gpus: '9'}\n", "there is no GPU 9"},
         {"rules:\n  - {user: '0', may: [clock], gpus: GPU-z}\n", "fits 0 GPUs"},

@@ -130,7 +130,8 @@ static void test_readings_for_members(void **state)
     assert_ok(erg_daemon_exchange(client, &request, &body, &err), &err);
     assert_int_equal(value_of(&body, 3, ERG_WIRE_ANSWERS), 1);
     request.index = 2;
-    assert_fails(erg_daemon_exchange(client, &request, &body, &err), &err, "whom a rule fits");
+    assert_fails(erg_daemon_exchange(client, &request, &body, &err), &err,
+                 "users who match a rule");
     request.index = UINT32_MAX;
     assert_ok(erg_daemon_exchange(client, &request, &body, &err), &err);
     assert_int_equal(value_of(&body, 2, ERG_WIRE_ANSWERS), -1);

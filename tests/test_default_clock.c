@@ -84,7 +84,7 @@ static void the_mean_clock_is_said(void **state)
 }
 
 /* Read back, and shown: no clock stands where none was set. */
-static void a_plan_file_says_it_too(void **state)
+static void a_plan_file_contains_it_too(void **state)
 {
     (void)state;
     struct erg_error err = {0};
@@ -119,7 +119,7 @@ int main(void)
     erg_log_set_sink(&sink);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_mean_clock_is_said),
-        cmocka_unit_test(a_plan_file_says_it_too),
+        cmocka_unit_test(a_plan_file_contains_it_too),
         cmocka_unit_test(another_gpu_is_warned_of),
     };
     return cmocka_run_group_tests_name("default_clock", tests, NULL, NULL);

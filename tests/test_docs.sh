@@ -47,7 +47,7 @@ while read -r area known pattern; do
         docs/formats docs/methods docs/reference $readmes "$work/man" ;;
     headers) set -- include/ergon ;;
     help) set -- "$work/help" ;;
-    src) set -- $(find src -type f ! -path 'src/cli/*' ! -path 'src/characterize/*' ! -path 'src/thermal/*' ! -path 'src/cluster/live/*') ;;
+    rooms) set -- src/cli src/serve src/characterize src/thermal src/cluster src/report/text ;;
     *) set -- "$area" ;;
     esac
     now=$(grep -rhE -- "$pattern" "$@" 2>/dev/null | wc -l)

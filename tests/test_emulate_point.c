@@ -208,7 +208,7 @@ static void without_a_chassis_all_are_alike(void **state)
 }
 
 /* A lower clock or limit takes longer and less energy, down to where waiting costs more. */
-static void clocks_and_limits_that_are_asked_for(void **state)
+static void requested_clocks_and_limits(void **state)
 {
     (void)state;
     struct test_study study;
@@ -295,7 +295,7 @@ static void overlap_saves_time(void **state)
     study_close(&study);
 }
 
-static void a_faulty_node_holds_all_up(void **state)
+static void a_faulty_node_delays_all_others(void **state)
 {
     (void)state;
     struct test_study study;
@@ -491,7 +491,7 @@ static void adapters_are_cheaper(void **state)
 
 /* ---- what does not fit, what is equal ---- */
 
-static void a_point_that_does_not_fit_says_why(void **state)
+static void a_point_that_does_not_fit_has_a_reason(void **state)
 {
     (void)state;
     struct test_study study;
@@ -562,11 +562,11 @@ int main(void)
         cmocka_unit_test(heat_holds_the_rear),
         cmocka_unit_test(a_cold_start_ends_in_the_steady_state),
         cmocka_unit_test(without_a_chassis_all_are_alike),
-        cmocka_unit_test(clocks_and_limits_that_are_asked_for),
+        cmocka_unit_test(requested_clocks_and_limits),
         cmocka_unit_test(rear_gpus_are_a_quarter_warmer),
         cmocka_unit_test(larger_microbatches_by_layout),
         cmocka_unit_test(overlap_saves_time),
-        cmocka_unit_test(a_faulty_node_holds_all_up),
+        cmocka_unit_test(a_faulty_node_delays_all_others),
         cmocka_unit_test(one_layer_more_in_front),
         cmocka_unit_test(twice_as_many_h100),
         cmocka_unit_test(twin_dies_differ),
@@ -574,7 +574,7 @@ int main(void)
         cmocka_unit_test(cold_first_moves_stages),
         cmocka_unit_test(a_search_finds_cool_slots),
         cmocka_unit_test(adapters_are_cheaper),
-        cmocka_unit_test(a_point_that_does_not_fit_says_why),
+        cmocka_unit_test(a_point_that_does_not_fit_has_a_reason),
         cmocka_unit_test(equal_keys_give_equal_bytes),
         cmocka_unit_test(a_document_is_read_as_it_was_written),
     };

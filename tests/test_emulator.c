@@ -440,7 +440,7 @@ static void check_timeline(const struct erg_gpu *gpu, const struct erg_stack *st
     erg_emulated_timeline_release(&timeline);
 }
 
-static void the_timeline_holds_every_op(void **state)
+static void the_timeline_contains_every_op(void **state)
 {
     (void)state;
     for_random_partitions(check_timeline);
@@ -522,7 +522,7 @@ static void nonsense_is_refused_with_a_sentence(void **state)
     assert_fails(erg_emulated_run(&gpu, &stack, &step, 1, 1410, &result, &err), &err, "inf bytes");
 }
 
-static void calibration_scales_what_it_names(void **state)
+static void calibration_scales_the_named_constants(void **state)
 {
     (void)state;
     struct erg_gpu gpu = catalogue_gpu("A100-SXM4-40GB"), gpu_out;
@@ -557,12 +557,12 @@ int main(void)
         cmocka_unit_test(the_cap_sets_in_without_a_jump),
         cmocka_unit_test(groups_are_capped_jointly),
         cmocka_unit_test(splitting_an_op_changes_nothing),
-        cmocka_unit_test(the_timeline_holds_every_op),
+        cmocka_unit_test(the_timeline_contains_every_op),
         cmocka_unit_test(persistent_gemms_hold_a_launch),
         cmocka_unit_test(a_hotter_die_leaks_and_throttles),
         cmocka_unit_test(the_host_floor_slows_small_work_only),
         cmocka_unit_test(nonsense_is_refused_with_a_sentence),
-        cmocka_unit_test(calibration_scales_what_it_names),
+        cmocka_unit_test(calibration_scales_the_named_constants),
     };
     return cmocka_run_group_tests(tests, NULL, catalogue_release);
 }

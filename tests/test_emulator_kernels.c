@@ -189,7 +189,7 @@ static void tuned_products_go_in_whole_waves(void **state)
 }
 
 /* 132 - 12 SMs, and 20 less until the collective has ended. */
-static void what_runs_beside_a_collective_misses_sms(void **state)
+static void compute_during_a_collective_has_fewer_sms(void **state)
 {
     (void)state;
     static const enum erg_op_kind kinds[] = {ERG_OP_GEMM, ERG_OP_ATTENTION_FORWARD,
@@ -225,7 +225,7 @@ int main(void)
         cmocka_unit_test(attention_pays_for_its_scores),
         cmocka_unit_test(sms_left_free_stay_free),
         cmocka_unit_test(tuned_products_go_in_whole_waves),
-        cmocka_unit_test(what_runs_beside_a_collective_misses_sms),
+        cmocka_unit_test(compute_during_a_collective_has_fewer_sms),
     };
     return cmocka_run_group_tests(tests, NULL, catalogue_release);
 }

@@ -286,7 +286,7 @@ static struct erg_energy_log *log_of(struct world *world, const double *power_w,
 }
 
 /* The published wrong answer for 10 s of 100 W before 700 W is 4000 J instead of 1000. */
-static void test_power_holds(void **state)
+static void test_power_cap_is_kept(void **state)
 {
     (void)state;
     static struct world world = {.period_s = 0.1, .phase_s = 0.03};
@@ -364,7 +364,7 @@ static void test_an_empty_log(void **state)
 }
 
 /* A reload of the driver sets the counter back; what was before is forgotten. */
-static void test_a_counter_that_starts_anew(void **state)
+static void test_a_counter_that_restarts(void **state)
 {
     (void)state;
     static struct world world = {.period_s = 0.1, .phase_s = 0.05};
@@ -412,10 +412,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_an_empty_log),
-        cmocka_unit_test(test_power_holds),
+        cmocka_unit_test(test_power_cap_is_kept),
         cmocka_unit_test(test_a_step_within_a_gap),
         cmocka_unit_test(test_traits),
-        cmocka_unit_test(test_a_counter_that_starts_anew),
+        cmocka_unit_test(test_a_counter_that_restarts),
         cmocka_unit_test(test_windows_of_a_second),
         cmocka_unit_test(test_short_windows),
         cmocka_unit_test(test_power_alone),

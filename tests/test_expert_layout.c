@@ -36,7 +36,7 @@ static double state_bytes(const struct erg_memory_stage *stage)
 
 /* Per parameter 2 bytes of weights, 4 of gradients and a share of 12: of the dense part over d
  * ranks, of experts over d / e. */
-static void state_is_what_it_is_by_hand(void **state)
+static void state_matches_hand_calculation(void **state)
 {
     (void)state;
     const struct {
@@ -161,7 +161,7 @@ static void kept_activations_are_counted(void **state)
 }
 
 /* The closed form against every allocation, on whatever degrees. */
-static void closed_form_is_what_is_followed(void **state)
+static void closed_form_equals_simulation(void **state)
 {
     (void)state;
     enum { CASES = 150 };
@@ -238,7 +238,7 @@ static const struct erg_time_machine machine = {
 };
 
 /* Bytes on links and network of a middle stage and an iteration, in GB, as seconds at 1 GB/s. */
-static void exchanges_take_what_their_bytes_do(void **state)
+static void exchanges_take_the_time_of_their_bytes(void **state)
 {
     (void)state;
     const struct {
@@ -307,7 +307,7 @@ static void an_iteration_by_hand(void **state)
 
 /* ---- energy ---- */
 
-static void energy_counts_what_time_does(void **state)
+static void energy_counts_the_work_of_the_time_model(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -565,13 +565,13 @@ static void commands_know_the_degree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_is_what_it_is_by_hand),
+        cmocka_unit_test(state_matches_hand_calculation),
         cmocka_unit_test(first_layers_may_have_none),
         cmocka_unit_test(kept_activations_are_counted),
-        cmocka_unit_test(closed_form_is_what_is_followed),
-        cmocka_unit_test(exchanges_take_what_their_bytes_do),
+        cmocka_unit_test(closed_form_equals_simulation),
+        cmocka_unit_test(exchanges_take_the_time_of_their_bytes),
         cmocka_unit_test(an_iteration_by_hand),
-        cmocka_unit_test(energy_counts_what_time_does),
+        cmocka_unit_test(energy_counts_the_work_of_the_time_model),
         cmocka_unit_test(degrees_from_text),
         cmocka_unit_test(impossible_degrees_are_refused),
         cmocka_unit_test(a_search_finds_the_fastest_degree),

@@ -22,7 +22,7 @@ static struct fake_engine *usual_fake(struct fake_settings *settings)
     return fake_engine_new(&small_fleet, settings);
 }
 
-static void the_fake_costs_what_its_settings_say(void **state)
+static void the_fake_has_its_configured_costs(void **state)
 {
     (void)state;
     struct fake_settings settings;
@@ -182,7 +182,7 @@ static void the_fake_sees_two_incarnations_commit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fake_costs_what_its_settings_say),
+        cmocka_unit_test(the_fake_has_its_configured_costs),
         cmocka_unit_test(the_fake_has_the_rules_of_slurm),
         cmocka_unit_test(the_fake_gives_lost_ids_again),
         cmocka_unit_test(the_fake_sees_two_incarnations_commit),

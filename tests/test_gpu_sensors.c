@@ -110,7 +110,7 @@ static void test_every_metric(void **state)
     fake_close(&fake);
 }
 
-static void test_only_what_is_asked(void **state)
+static void test_only_requested_values(void **state)
 {
     (void)state;
     struct erg_error err = {0};
@@ -220,7 +220,7 @@ static void test_types_of_fields(void **state)
             assert_int_equal(sample.readings[ERG_METRIC_POWER_INSTANT].value, 61500);
         else
             assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_POWER_INSTANT),
-                                "the driver gives no number that is known here");
+                                "the driver returned a number in an unknown form");
         erg_gpus_close(gpus);
         fake_close(&fake);
     }
@@ -295,7 +295,7 @@ static void test_power_without_fields(void **state)
 }
 
 /* What no counter and no GPU can say is no value: 2^64-1 mJ is not -1 and not 0. */
-static void test_numbers_that_cannot_be(void **state)
+static void test_invalid_numbers(void **state)
 {
     (void)state;
     struct erg_error err = {0};
@@ -411,7 +411,7 @@ static void test_a_lost_gpu(void **state)
 }
 
 /* An index means the GPU that the driver means, whichever others are in trouble. */
-static void test_indices_beside_a_lost_gpu(void **state)
+static void test_indices_with_a_lost_gpu(void **state)
 {
     (void)state;
     struct fake fake = fake_open(ERGON_TEST_FAKE_NVML, "gpus 4\ngpu 1 fail GetUUID 15\n");
@@ -588,18 +588,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_gpu), /* first: the fake remembers its script */
         cmocka_unit_test(test_every_metric),
-        cmocka_unit_test(test_only_what_is_asked),
+        cmocka_unit_test(test_only_requested_values),
         cmocka_unit_test(test_counters),
         cmocka_unit_test(test_types_of_fields),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_power_without_fields),
-        cmocka_unit_test(test_numbers_that_cannot_be),
+        cmocka_unit_test(test_invalid_numbers),
         cmocka_unit_test(test_names_of_any_bytes),
         cmocka_unit_test(test_a_lost_gpu),
         cmocka_unit_test(test_an_old_library),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_indices_count_as_cuda_does),
-        cmocka_unit_test(test_indices_beside_a_lost_gpu),
+        cmocka_unit_test(test_indices_with_a_lost_gpu),
         /* Last: it ends all hangs of the fake. */
         cmocka_unit_test(test_a_gpu_that_hangs_when_opened),
     };

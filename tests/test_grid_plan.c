@@ -92,7 +92,7 @@ static void test_partitions(void **state)
     free(partitions.items);
 }
 
-static void test_what_shapes_communicate(void **state)
+static void test_communicating_shapes(void **state)
 {
     (void)state;
     struct made made;
@@ -253,7 +253,7 @@ int main(void)
         cmocka_unit_test(test_loads_and_fractions),
         cmocka_unit_test(test_stage_sizes),
         cmocka_unit_test(test_partitions),
-        cmocka_unit_test(test_what_shapes_communicate),
+        cmocka_unit_test(test_communicating_shapes),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_quiet_partitions_are_kept),
         cmocka_unit_test(test_pareto_set),

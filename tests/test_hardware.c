@@ -90,7 +90,7 @@ static const char *as_measured(const void *context, size_t member)
     return member == offsetof(struct erg_gpu, launch_gap_s) ? context : "else";
 }
 
-static void what_is_written_is_read_back(void **state)
+static void written_files_are_read_back(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -166,12 +166,12 @@ static void drivers_names_find_their_gpu(void **state)
         assert_string_equal(gpu->name, drivers[i][1]);
         erg_gpu_free(gpu);
     }
-    assert_fails(erg_gpu_load(&gpu, "NVIDIA H100 NVL", &err), &err, "is not known");
+    assert_fails(erg_gpu_load(&gpu, "NVIDIA H100 NVL", &err), &err, "unknown GPU");
     assert_null(erg_gpu_catalogue_name("", &arena));
     erg_arena_release(&arena);
 }
 
-static void unknown_names_list_what_there_is(void **state)
+static void unknown_names_list_the_catalogue(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -280,7 +280,7 @@ static void clusters_are_checked(void **state)
                  "cluster.yaml:4: key 'adapters_per_node': expected a number that divides the 8 "
                  "GPUs of a node, got 3");
     assert_fails(load_cluster(&cluster, "nodes: 1\ngpus_per_node: 8\ngpu: A41\n", &err), &err,
-                 "cluster.yaml:3: key 'gpu': the GPU 'A41' is not known");
+                 "cluster.yaml:3: key 'gpu': unknown GPU 'A41'");
     assert_fails(load_cluster(&cluster, "nodes: 2\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
                  "cluster.yaml:1: key 'nodes': 2 nodes need the key 'inter_node_bandwidth_gb_s'");
     assert_fails(load_cluster(&cluster, "nodes: 0\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
@@ -405,10 +405,10 @@ int main(void)
         cmocka_unit_test(every_entry_loads),
         cmocka_unit_test(a_board_is_known_by_its_name),
         cmocka_unit_test(units_are_converted),
-        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(numbers_are_moved_into_their_range),
         cmocka_unit_test(drivers_names_find_their_gpu),
-        cmocka_unit_test(unknown_names_list_what_there_is),
+        cmocka_unit_test(unknown_names_list_the_catalogue),
         cmocka_unit_test(wrong_gpu_files_are_explained),
         cmocka_unit_test(clusters_are_checked),
         cmocka_unit_test(clusters_may_be_mixed),

@@ -166,7 +166,7 @@ static double always(const void *context, size_t g, double at_s)
     return 0.8;
 }
 
-static void what_says_nothing_is_refused(void **state)
+static void recordings_without_changes_are_refused(void **state)
 {
     (void)state;
     struct erg_chassis *chassis = four();
@@ -204,7 +204,7 @@ int main(void)
         cmocka_unit_test(constants_are_found_again),
         cmocka_unit_test(ten_minutes_explain_an_hour),
         cmocka_unit_test(gpus_apart_are_told),
-        cmocka_unit_test(what_says_nothing_is_refused),
+        cmocka_unit_test(recordings_without_changes_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -303,7 +303,7 @@ static void an_observer_measures_the_stream(void **state)
     free(stream);
 }
 
-static void a_captured_stream_goes_by_the_host(void **state)
+static void a_captured_stream_uses_the_host_clock(void **state)
 {
     (void)state;
     struct world world = world_begin("");
@@ -350,7 +350,7 @@ int main(void)
         cmocka_unit_test(a_long_queue_is_no_matter),
         cmocka_unit_test(a_forgiven_mistake_ends_clocks_alone),
         cmocka_unit_test(an_observer_measures_the_stream),
-        cmocka_unit_test(a_captured_stream_goes_by_the_host),
+        cmocka_unit_test(a_captured_stream_uses_the_host_clock),
         cmocka_unit_test(no_driver_is_no_device),
     };
     erg_log_set_sink(&(struct erg_log_sink){.message = count_warning});

@@ -470,7 +470,7 @@ static void keep_warning(void *context, enum erg_log_level level, const char *te
         snprintf(last_warning, sizeof last_warning, "%s", text);
 }
 
-static void closed_early_it_keeps_what_it_has(void **state)
+static void an_early_close_keeps_the_measurements(void **state)
 {
     (void)state;
     struct world world = world_begin("gpu 1 power 0=90\ngpu 1 counter 0.016 0.007\n");
@@ -504,7 +504,7 @@ static void closed_early_it_keeps_what_it_has(void **state)
 }
 
 /* Steps that take no time have no energy: nothing is made up. */
-static void what_cannot_be_told_is_left_out(void **state)
+static void unknown_values_are_left_out(void **state)
 {
     (void)state;
     struct world world = world_begin("");
@@ -769,13 +769,13 @@ static void a_killed_rank_leaves_no_lock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_told_is_left_out),
+        cmocka_unit_test(unknown_values_are_left_out),
         cmocka_unit_test(wrong_orders_are_named),
         cmocka_unit_test(ranks_have_to_agree),
         cmocka_unit_test(refusals_are_those_of_followers),
         cmocka_unit_test(late_pipelines_are_not_followed),
         cmocka_unit_test(a_killed_rank_leaves_no_lock),
-        cmocka_unit_test(closed_early_it_keeps_what_it_has),
+        cmocka_unit_test(an_early_close_keeps_the_measurements),
         cmocka_unit_test(a_profile_becomes_a_plan_that_saves),
     };
     erg_log_set_sink(&(struct erg_log_sink){.message = keep_warning});

@@ -279,7 +279,7 @@ static struct erg_text output_of(const char *line)
 
 /* What is shown is what a hook of the same options follows: 0 is its default. The passes of this
  * job are short. */
-static void what_is_shown_is_what_a_hook_follows(void **state)
+static void show_prints_the_clocks_of_a_hook(void **state)
 {
     (void)state;
     write_text("short.yaml", "model: llama-3.2-1b\n"
@@ -311,7 +311,7 @@ int main(void)
         cmocka_unit_test(a_dwell_costs_little),
         cmocka_unit_test(clocks_that_the_gpu_lacks_become_higher),
         cmocka_unit_test(changes_are_seldom_enough),
-        cmocka_unit_test(what_is_shown_is_what_a_hook_follows),
+        cmocka_unit_test(show_prints_the_clocks_of_a_hook),
     };
     return cmocka_run_group_tests_name("hook_programme", tests, load_plans, free_plans);
 }

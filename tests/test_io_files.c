@@ -58,7 +58,7 @@ static void writes_and_reads_back(void **state)
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0666);
     assert_int_equal(entries(in_folder("deep/er/folder")), 1);
-    assert_fails(erg_file_read(path, 4, &text, &length, &err), &err, "more than the 4 bytes");
+    assert_fails(erg_file_read(path, 4, &text, &length, &err), &err, "more than 4 bytes");
     assert_ok(erg_file_read(path, 5, &text, NULL, &err), &err);
     free(text);
 }
@@ -93,7 +93,7 @@ static void a_named_pipe_is_refused(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void what_killed_runs_left_is_removed(void **state)
+static void leftovers_of_killed_runs_are_removed(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -145,8 +145,8 @@ static void failures_are_sentences(void **state)
     struct erg_error err;
     char *text;
     assert_fails(erg_file_read("/dev/full", 0, &text, NULL, &err), &err,
-                 "reading '/dev/full': the file has more than the 268435456 bytes");
-    assert_fails(erg_file_read("/dev/zero", 1000, &text, NULL, &err), &err, "more than the 1000");
+                 "reading '/dev/full': the file has more than 268435456 bytes");
+    assert_fails(erg_file_read("/dev/zero", 1000, &text, NULL, &err), &err, "more than 1000");
     assert_fails(erg_file_read(in_folder("none"), 0, &text, NULL, &err), &err,
                  "none': No such file");
     assert_fails(erg_file_read(folder, 0, &text, NULL, &err), &err, "Is a directory");
@@ -294,7 +294,7 @@ static void csv_reads_quotes_crlf_and_bom(void **state)
     erg_csv_free(csv);
 }
 
-static void csv_reads_whole_numbers_as_others_write_them(void **state)
+static void csv_reads_whole_numbers_of_other_programs(void **state)
 {
     (void)state;
     const struct {
@@ -576,7 +576,7 @@ int main(void)
         cmocka_unit_test(writes_and_reads_back),
         cmocka_unit_test(pipes_are_read_to_their_end),
         cmocka_unit_test(a_named_pipe_is_refused),
-        cmocka_unit_test(what_killed_runs_left_is_removed),
+        cmocka_unit_test(leftovers_of_killed_runs_are_removed),
         cmocka_unit_test(link_keeps_its_target),
         cmocka_unit_test(failures_are_sentences),
         cmocka_unit_test(full_disk_leaves_the_old_file),
@@ -584,7 +584,7 @@ int main(void)
         cmocka_unit_test(data_is_found_by_name_in_any_case),
         cmocka_unit_test(csv_leaves_broken_rows_out),
         cmocka_unit_test(csv_reads_quotes_crlf_and_bom),
-        cmocka_unit_test(csv_reads_whole_numbers_as_others_write_them),
+        cmocka_unit_test(csv_reads_whole_numbers_of_other_programs),
         cmocka_unit_test(csv_refuses_broken_tables),
         cmocka_unit_test(csv_written_reads_back),
         cmocka_unit_test(csv_becomes_utf8),

@@ -91,7 +91,7 @@ static void first_measurement_of_a_key_stays(void **state)
     erg_store_close(store);
 }
 
-static void rows_that_cannot_be_are_refused_by_name(void **state)
+static void impossible_rows_are_refused_by_name(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -315,7 +315,7 @@ static void foreign_and_broken_files_are_refused(void **state)
     assert_int_equal(sqlite3_exec(foreign, "PRAGMA user_version = 7", NULL, NULL, NULL), 0);
     sqlite3_close(foreign);
     assert_fails(erg_store_open(&store, path, &err), &err,
-                 "it has format 7, this version of ergon reads format 1");
+                 "it has format 7, but this version of ergon reads format 1");
 
     assert_fails(erg_store_open(&store, in_folder("no/such.db"), &err), &err,
                  "unable to open database file (No such file or directory)");
@@ -469,7 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_measurement_of_a_key_stays),
-        cmocka_unit_test(rows_that_cannot_be_are_refused_by_name),
+        cmocka_unit_test(impossible_rows_are_refused_by_name),
         cmocka_unit_test(rows_come_in_order_and_export),
         cmocka_unit_test(processes_share_a_store),
         cmocka_unit_test(killed_run_loses_no_finished_put),

@@ -88,9 +88,9 @@ static void every_mistake_has_its_sentence(void **state)
         const char *text, *message;
     } cases[] = {
         {"cluster:\n  nodes: 1\n  nods: 2\n",
-         "job.yaml:3: the key 'cluster.nods' is not known; did you mean 'nodes'?"},
+         "job.yaml:3: unknown key 'cluster.nods'; did you mean 'nodes'?"},
         {"cluster:\n  nodes: 1\nweather: fine\n",
-         "job.yaml:3: the key 'weather' is not known; known here: cluster, layers, recompute, "
+         "job.yaml:3: unknown key 'weather'; expected one of: cluster, layers, recompute, "
          "tied, note"},
         {"note: x\ncluster:\n  gpu: A100\n", "job.yaml:3: the key 'cluster.nodes' is missing"},
         {"note: x\n", "job.yaml:1: the key 'cluster' is missing"},
@@ -124,7 +124,7 @@ static void every_mistake_has_its_sentence(void **state)
         {"cluster: {nodes: 1}\nlayers:\n- 1\n- x\n",
          "job.yaml:4: key 'layers[1]': expected a whole number, got 'x'"},
         {"cluster: {nodes: 1}\nrecompute: ful\n",
-         "job.yaml:2: key 'recompute': 'ful' is not known; did you mean 'full'?"},
+         "job.yaml:2: key 'recompute': unknown value 'ful'; did you mean 'full'?"},
         {"cluster: {nodes: 1}\nrecompute: selective\n",
          "expected one of none, full, got 'selective'"},
         {"cluster: {nodes: 1}\ntied: maybe\n", "key 'tied': expected true or false, got 'maybe'"},

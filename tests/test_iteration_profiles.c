@@ -163,7 +163,7 @@ static void check_measured(const char *name, size_t microbatches, double power_w
     erg_profile_release(&profile);
 }
 
-static void test_measured_profiles_save_what_was_published(void **state)
+static void test_measured_profiles_match_published_savings(void **state)
 {
     (void)state;
     check_measured("gpt3-175b_a100-sxm_bf16", 12, 83.64, 15.2, 0.2);
@@ -278,18 +278,19 @@ static void test_frontier_command(void **state)
         {"-m 8 -p 80 --schedule interleaved --virtual-stages 2 -f csv", 0, "time_s"},
         {"-m 8 -p 80 --deadline 2.2 -f csv", 0, "\n2.1"},
         {"-m 8 -p 80 --points 10 --energy-budget 2500 -f csv", 0, "time_s"},
-        {"-m 8 --points 10 2>&1 >/dev/null", 0, "without --blocking-power"},
+        {"-m 8 --points 10 2>&1 >/dev/null", 0, "default of --blocking-power"},
         {"-m 8 --points 10 -q 2>&1 >/dev/null", 0, ""},
         {"-m 8 -p 80 --deadline 0.2 2>&1", 3, "cannot be met"},
         {"-m 8 -p 80 --points 10 --energy-budget 2 2>&1", 3, "cheapest needs"},
         {"-m 8 -p 80 --deadline 2 --energy-budget 2 2>&1", 2, "exclude each other"},
         {"-p 80 2>&1", 2, "needs the option --microbatches"},
-        {"-m 0 2>&1", 2, "must lie between 1"},
-        {"-m 8 -p 80 --virtual-stages 3 --schedule interleaved 2>&1", 2, "no multiple"},
+        {"-m 0 2>&1", 2, "expected a value between 1"},
+        {"-m 8 -p 80 --virtual-stages 3 --schedule interleaved 2>&1", 2,
+         "expected a multiple of --virtual-stages"},
         {"-m 7 -p 80 --virtual-stages 2 --schedule interleaved -f csv", 0, "time_s"},
         {"-m 8 -p 80 --virtual-stages 2 2>&1", 2, "expected --schedule interleaved"},
-        {"-m 8 -p 80 --schedule interleaved 2>&1", 2, "expected --virtual-stages with it"},
-        {"-m 8 -p 80 --schedule gpipe 2>&1", 2, "must be one of \"1f1b\", \"interleaved\""},
+        {"-m 8 -p 80 --schedule interleaved 2>&1", 2, "expected --virtual-stages"},
+        {"-m 8 -p 80 --schedule gpipe 2>&1", 2, "expected one of \"1f1b\", \"interleaved\""},
         {"-m 8 -p 80 --points 10 --plan /nonexistent/plan.json 2>&1", 1, "/nonexistent/plan.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -334,7 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profiles),
-        cmocka_unit_test(test_measured_profiles_save_what_was_published),
+        cmocka_unit_test(test_measured_profiles_match_published_savings),
         cmocka_unit_test(test_realised_plans_beat_the_peer),
         cmocka_unit_test(test_frontier_command),
         cmocka_unit_test(chunks_are_virtual_stages),

@@ -198,9 +198,9 @@ static void broken_rules_have_their_sentence(void **state)
         const char *line, *more, *message;
     } cases[] = {
         {9, "microbatch_sise: 8", "",
-         "job.yaml:9: the key 'microbatch_sise' is not known; did you mean 'microbatch_size'?"},
+         "job.yaml:9: unknown key 'microbatch_sise'; did you mean 'microbatch_size'?"},
         {3, "  nods: 2", "",
-         "job.yaml:3: the key 'cluster.nods' is not known; did you mean "
+         "job.yaml:3: unknown key 'cluster.nods'; did you mean "
          "'nodes'?"},
         {11, "", "", "job.yaml:1: the key 'sequence' is missing"},
         {1, "model: lama-3.2-3b", "",
@@ -281,14 +281,14 @@ static void broken_rules_have_their_sentence(void **state)
         {0, "", "stage_recompute: [none, norms]\nrecompute: none\n",
          "job.yaml:12: key 'stage_recompute': recompute was given, too; expected one of them"},
         {0, "", "stage_recompute: [none, norms]\n",
-         "job.yaml:12: key 'stage_recompute': what stages that recompute differently cost is a "
-         "matter of the engine"},
+         "job.yaml:12: key 'stage_recompute': the cost of stages that recompute "
+         "differently depends on the engine"},
         {0, "", "stage_recompute: [none, norms]\nengine: megatron-kwai-h800\n",
          "job.yaml:13: key 'engine': the engine 'megatron-kwai-h800' is of a GPU with a peak of "
          "989 TFLOP/s, but A100-SXM4-40GB has"},
         {0, "", "stage_recompute: [none, all]\n", "key 'stage_recompute[1]'"},
         {0, "", "search: {method: tree}\n",
-         "job.yaml:12: key 'search.method': 'tree' is not known; did you mean 'trees'?"},
+         "job.yaml:12: key 'search.method': unknown value 'tree'; did you mean 'trees'?"},
         {0, "", "search:\n  budget: 0\n",
          "job.yaml:13: key 'search.budget': expected a number from 1 to"},
         {0, "", "profiler: {window_s: 0}\n", "key 'profiler.window_s': expected a number from"},

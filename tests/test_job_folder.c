@@ -87,7 +87,7 @@ static void wrong_requests_are_refused(void **state)
         {"\"iterations\": 5000.0", "\"iterations\": 1e300", "request.json:6: key 'iterations': "},
         {"\"iterations\": 5000.0", "\"iterations\": 0", "expected a number from 1 to "},
         {"\"gpus\": 2", "\"gpus\": -2", "key 'gpus'"},
-        {"\"gpus\": 2", "\"gpus\": 17", "key 'gpus_most': 16 are less than the 17 GPUs asked for"},
+        {"\"gpus\": 2", "\"gpus\": 17", "key 'gpus_most': 16 are fewer than the 17 GPUs asked for"},
         {"\"global_batch\": 128", "\"global_batch\": 1.5", "key 'global_batch'"},
         {"\"model\": \"bert\"", "\"model\": \"\"", "key 'model': expected 1 to 200 bytes"},
         {"\"uid\": ", "\"uid\": 1", "key 'uid': expected the owner of the folder"},
@@ -136,7 +136,7 @@ static void tokens_differ(void **state)
     assert_string_not_equal(a, b);
 }
 
-static void folders_are_shared_where_the_spool_is(void **state)
+static void folders_inherit_the_group_of_the_spool(void **state)
 {
     (void)state;
     struct stat info;
@@ -223,7 +223,7 @@ static void other_things_are_not_read(void **state)
     assert_fails(erg_job_folder_request(&read, spool, token, me + 1, &arena, &err), &err,
                  "expected the job's user");
     assert_fails(erg_job_folder_request(&read, spool, "../other/0123456", me, &arena, &err), &err,
-                 "is no token");
+                 "is not a job's token");
     assert_fails(erg_job_folder_request(&read, spool, "ffffffffffffffff", me, &arena, &err), &err,
                  "No such file");
     shell("ln -s @/other/0123456789abcdef @/other/00000000000000ff");
@@ -232,18 +232,18 @@ static void other_things_are_not_read(void **state)
     shell("mv @/other/0123456789abcdef/request.json @/elsewhere.json && "
           "ln -s @/elsewhere.json @/other/0123456789abcdef/request.json");
     assert_fails(erg_job_folder_request(&read, spool, token, me, &arena, &err), &err,
-                 "it is a link, expected a file");
+                 "it is a link, expected a regular file");
     /* Would block for ever. */
     shell("rm @/other/0123456789abcdef/request.json && "
           "mkfifo @/other/0123456789abcdef/request.json @/other/0123456789abcdef/reports.jsonl");
     assert_fails(erg_job_folder_request(&read, spool, token, me, &arena, &err), &err,
-                 "it is no regular file");
+                 "it is not a regular file");
     assert_fails(erg_job_folder_reports(&reader, &fresh, spool, token, me, &err), &err,
-                 "reports.jsonl': it is no regular file");
+                 "reports.jsonl': it is not a regular file");
     shell("rm @/other/0123456789abcdef/request.json && "
           "mkdir @/other/0123456789abcdef/request.json");
     assert_fails(erg_job_folder_request(&read, spool, token, me, &arena, &err), &err,
-                 "it is no regular file");
+                 "it is not a regular file");
     if (me == 0) { /* a file of another user's, in a folder of ours */
         shell("rm @/other/0123456789abcdef/reports.jsonl && "
               "touch @/other/0123456789abcdef/reports.jsonl && "
@@ -332,7 +332,7 @@ static void garbage_is_counted(void **state)
                      sizeof text - 1);
     assert_true(fresh && reader.last.iteration == 101);
     assert_int_equal(reader.ignored, 11);
-    assert_string_equal(reader.ignored_why, "the iteration or the checkpoint goes back");
+    assert_string_equal(reader.ignored_why, "the iteration or the checkpoint decreased");
 }
 
 /* A line of 1 GB costs 1 MiB of memory, and nothing of what follows it. */
@@ -441,9 +441,9 @@ static void host_lists_are_names(void **state)
         {"a,,b", "a name is missing"},
         {"a,", "a name is missing"},
         {"", "a name is missing"},
-        {"a b", "other characters"},
+        {"a b", "characters other than"},
         {"h[0-999999999]", "more than 100000"},
-        {"h[1-2]]", "other characters"},
+        {"h[1-2]]", "characters other than"},
         {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "64 characters"},
         {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa[10-11]", "64 characters"},
     };
@@ -498,7 +498,7 @@ static void wrong_live_files_are_named(void **state)
     } cases[] = {
         {"h[001-002],x", "3", "live.yaml:6: key 'types[0].nodes': expected the names of the nodes"},
         {"h[001-002],x", "h[001-002", "key 'types[0].nodes': \"h[001-002\" is not a list"},
-        {"h[001-002],x", "a2", "the node 'a2' is there twice"},
+        {"h[001-002],x", "a2", "the node 'a2' is listed twice"},
         {"/shared/ergon", "shared", "live.yaml:1: key 'slurm.spool': expected an absolute path"},
         {"/shared/ergon}", "/s, poll_s: 0}", "key 'slurm.poll_s': expected a number from 0.01"},
         {"/shared/ergon}", "/s, pol_s: 1}", "did you mean"},
@@ -506,7 +506,7 @@ static void wrong_live_files_are_named(void **state)
         {"power_cap_w: 9000", "power_cap_w: -1", "live.yaml:3: key 'power_cap_w'"},
         {"profiles: profiles", "policy: ergno", "live.yaml:2: key 'policy': "},
         {"gpus_per_node: 8", "gpus_per_node: 0", "live.yaml:7: key 'types[0].gpus_per_node'"},
-        {"name: A40", "name: H800", "the type 'H800' is there twice"},
+        {"name: A40", "name: H800", "the type 'H800' is listed twice"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_text text = {0};
@@ -528,7 +528,7 @@ int main(void)
         cmocka_unit_test(requests_come_back),
         cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(tokens_differ),
-        cmocka_unit_test(folders_are_shared_where_the_spool_is),
+        cmocka_unit_test(folders_inherit_the_group_of_the_spool),
         cmocka_unit_test(users_have_their_folders),
         cmocka_unit_test(other_things_are_not_read),
         cmocka_unit_test(reports_are_followed),

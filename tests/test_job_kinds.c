@@ -95,14 +95,14 @@ static void stages_and_gpus_have_to_match(void **state)
         {"gpu: H800-SXM-80GB", "gpu: H801-SXM-80GB",
          "job.yaml:10: key 'cluster.more_nodes[0].gpu': "},
         {"gpu: H800-SXM-80GB", "gpu: H800-SXM-80GB\n      chassis: hgx-8-ear",
-         "job.yaml:11: key 'cluster.more_nodes[0].chassis': the chassis 'hgx-8-ear' is not known"},
+         "job.yaml:11: key 'cluster.more_nodes[0].chassis': unknown chassis 'hgx-8-ear'"},
         {"gpu: A100-SXM4-80GB\n", "gpu: A100-SXM4-80GB\n  chassis: hgx-8-air\n",
          "job.yaml:6: key 'cluster.chassis': expected a chassis of the 4 GPUs of a node, hgx-8-air "
          "has 8 slots"},
         {"gpu: H800-SXM-80GB", "gpu: H800-SXM-80GB\n      engine: megatronn",
          "job.yaml:11: key 'cluster.more_nodes[0].engine': "},
         {"tensor: 4", "engine: megatron-kwai-a100\noffload: 0.2\ntensor: 4",
-         "job.yaml:14: key 'offload': what copies to host memory cost is a matter of the engine"},
+         "job.yaml:14: key 'offload': the cost of copies to host memory depends on the engine"},
         {"  more_nodes:\n    - nodes: 1\n      gpus_per_node: 4\n      gpu: H800-SXM-80GB\n      "
          "intra_node_bandwidth_gb_s: 160\n      inter_node_bandwidth_gb_s: 100\n",
          "", "job.yaml:9: key 'stage_gpus': all nodes of the cluster are of one kind"},

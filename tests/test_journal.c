@@ -212,7 +212,7 @@ static long size_of(const char *name)
     return (long)info.st_size;
 }
 
-static void a_journal_that_forgot_replays_as_the_whole(void **state)
+static void a_trimmed_journal_replays_like_the_whole(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -257,7 +257,7 @@ static void a_journal_that_forgot_replays_as_the_whole(void **state)
 }
 
 /* What was written at a later hour than it is now happened now, so no deadline is an hour away. */
-static void a_clock_that_goes_back_makes_nobody_wait(void **state)
+static void a_clock_set_back_delays_no_job(void **state)
 {
     (void)state;
     struct erg_journal *journal = open_journal("journal");
@@ -295,8 +295,8 @@ static void a_clock_that_goes_back_makes_nobody_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_journal_that_forgot_replays_as_the_whole),
-        cmocka_unit_test(a_clock_that_goes_back_makes_nobody_wait),
+        cmocka_unit_test(a_trimmed_journal_replays_like_the_whole),
+        cmocka_unit_test(a_clock_set_back_delays_no_job),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

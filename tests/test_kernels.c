@@ -373,7 +373,7 @@ static void test_broken_traces(void **state)
         {"[" KERNEL "\"ts\":20000000000000000.00}]", "key 'ts': expected microseconds"},
         {"[" KERNEL "\"ts\":2305843009213693.953}]", "key 'ts': expected microseconds"},
         {"[{\"ph\":\"X\",\"cat\":\"kernel\",\"ts\":1,\"dur\":1}]",
-         "byte 2: this kernel does not say its GPU"},
+         "byte 2: this kernel lacks its GPU"},
         {"[" KERNEL "\"ts\":1,\"dur\":1}", "the file ends here; expected ',' or ']'"},
         {"[" KERNEL "\"ts\":1,\"dur\":1}] x", "expected nothing behind the document, got 'x'"},
         {"[{\"a\":\"\\q\"}]", "byte 9: expected one of \"\\/bfnrtu behind a backslash, got 'q'"},

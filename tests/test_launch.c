@@ -292,7 +292,7 @@ static void a_failure_of_one_rank_is_everybodys(void **state)
     check_failure(3, "0 aborts", 0, "somebody saw it from outside", 1);
 }
 
-static void ranks_that_do_not_come_are_named(void **state)
+static void absent_ranks_are_named(void **state)
 {
     (void)state;
     check_failure(4, "absent", 0x2, "missing: rank 1", 1);
@@ -677,7 +677,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_death_of_a_rank_reaches_all),
         cmocka_unit_test(the_silence_of_a_rank_reaches_all),
         cmocka_unit_test(a_failure_of_one_rank_is_everybodys),
-        cmocka_unit_test(ranks_that_do_not_come_are_named),
+        cmocka_unit_test(absent_ranks_are_named),
         cmocka_unit_test(wrong_worlds_are_refused),
         cmocka_unit_test(a_port_in_use_is_an_error),
         cmocka_unit_test(an_impostor_is_not_rank_0),

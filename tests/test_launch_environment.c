@@ -73,7 +73,7 @@ static void environments_of_all_launchers_are_understood(void **state)
     clear_environment();
 }
 
-static void environments_that_make_no_sense_are_errors(void **state)
+static void inconsistent_environments_are_errors(void **state)
 {
     (void)state;
     struct erg_launch_environment env;
@@ -81,7 +81,7 @@ static void environments_that_make_no_sense_are_errors(void **state)
     set_environment("ERGON_RANK=0");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_WORLD_SIZE is not set");
     set_environment("ERGON_RANK=4 ERGON_WORLD_SIZE=4 ERGON_LOCAL_RANK=0");
-    assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_RANK is \"4\", but must be");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_RANK is \"4\", expected");
     set_environment("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=n1 MASTER_PORT=0");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_PORT is \"0\"");
     set_environment("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=1");
@@ -95,10 +95,10 @@ static void environments_that_make_no_sense_are_errors(void **state)
     set_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
                     "SLURM_STEP_ID=4294967296 SLURM_STEP_NODELIST=a,b");
     assert_fails(erg_launch_environment_read(&env, &err), &err,
-                 "SLURM_STEP_ID is \"4294967296\", but must be a whole number of 32 bits");
+                 "SLURM_STEP_ID is \"4294967296\", expected a whole number of 32 bits");
     set_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
                     "SLURM_STEP_NODELIST=,a");
-    assert_fails(erg_launch_environment_read(&env, &err), &err, "must begin with the name");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "that begins with the name");
     set_environment("RANK=0 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1 ERGON_JOB_SECRET=short");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "ERGON_JOB_SECRET is too short");
     clear_environment();
@@ -127,7 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environments_of_all_launchers_are_understood),
-        cmocka_unit_test(environments_that_make_no_sense_are_errors),
+        cmocka_unit_test(inconsistent_environments_are_errors),
         cmocka_unit_test(the_name_of_a_job_is_the_end_of_its_folder),
     };
     return cmocka_run_group_tests_name("launch environment", tests, NULL, NULL);

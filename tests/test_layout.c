@@ -29,7 +29,7 @@ static void text(void **state)
         {"t=2.5", "whole number"},
         {"p=4,l=2,v=2", "both"},
         {"p=7,l=2", "multiple of 14"},
-        {"t:2", "not understood"},
+        {"t:2", "is invalid at"},
         {"t=99999999", "million"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

@@ -573,7 +573,7 @@ static void choices_are_the_best_of_all_layouts(void **state)
     world_close(&world);
 }
 
-static void what_is_not_possible_is_refused_with_the_nearest(void **state)
+static void impossible_requests_name_the_nearest(void **state)
 {
     (void)state;
     struct world world;
@@ -693,7 +693,7 @@ int main(void)
         cmocka_unit_test(choices_are_the_best_of_all_layouts),
         cmocka_unit_test(the_query_comes_first),
         cmocka_unit_test(budgets_are_kept_as_fast_as_can_be),
-        cmocka_unit_test(what_is_not_possible_is_refused_with_the_nearest),
+        cmocka_unit_test(impossible_requests_name_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

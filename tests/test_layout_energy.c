@@ -223,7 +223,7 @@ static void also_where_host_and_gpu_wait_for_each_other(void **state)
     world_close(&world);
 }
 
-static void the_cap_slows_rates_that_were_not_measured_under_it(void **state)
+static void the_cap_slows_rates_measured_without_it(void **state)
 {
     (void)state;
     struct world world;
@@ -676,7 +676,7 @@ int main(void)
         cmocka_unit_test(a_case_by_hand),
         cmocka_unit_test(at_the_highest_clock_the_time_model_holds),
         cmocka_unit_test(also_where_host_and_gpu_wait_for_each_other),
-        cmocka_unit_test(the_cap_slows_rates_that_were_not_measured_under_it),
+        cmocka_unit_test(the_cap_slows_rates_measured_without_it),
         cmocka_unit_test(layers_are_as_on_the_emulated_device),
         cmocka_unit_test(at_one_clock_the_schedule_is_the_closed_form),
         cmocka_unit_test(a_frontier_falls_and_its_points_are_plans),

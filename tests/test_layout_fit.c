@@ -88,7 +88,7 @@ static void fit_keys(struct erg_fit *fit, const struct erg_fit_rows *rows, const
 }
 
 /* What rows cannot tell is said, not given an uncertainty of nothing. */
-static void what_rows_do_not_tell_is_said(void **state)
+static void undetermined_constants_are_reported(void **state)
 {
     (void)state;
     struct erg_error err;
@@ -188,7 +188,7 @@ static void times_in_another_unit_are_refused(void **state)
 
 /* Numbers that a file leaves to another one are fitted with it: else what is written would not be
  * what was fitted. */
-static void what_follows_a_constant_is_fitted_with_it(void **state)
+static void dependent_constants_are_fitted_together(void **state)
 {
     (void)state;
     struct erg_engine *engine = engine_of("megatron-a100");
@@ -370,8 +370,8 @@ static void the_command_takes_the_machine_of_a_job(void **state)
              "-e megatron-kwai-h800 -o '%s' 2>&1",
              rows_path, path);
     check_program(arguments, 1,
-                  "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 8, and the cluster "
-                  "does not say what joins its nodes; expected its key inter_node_bandwidth_gb_s");
+                  "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 8, and the network "
+                  "between nodes is unknown; expected the cluster's key inter_node_bandwidth_gb_s");
     assert_int_equal(access(path, F_OK), -1);
 }
 
@@ -514,7 +514,7 @@ static void messages_name_their_file(void **state)
     assert_ok(erg_file_write(path, cluster, strlen(cluster), &err), &err);
     snprintf(arguments, sizeof arguments, "fit '%s' -e megatron-kwai-h800 -c '%s' 2>&1", rows_path,
              path);
-    check_program(arguments, 1, "cluster.yaml:3: key 'gpu': the GPU 'H8000' is not known");
+    check_program(arguments, 1, "cluster.yaml:3: key 'gpu': unknown GPU 'H8000'");
     unlink(path);
 }
 
@@ -522,10 +522,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_constants_come_back),
-        cmocka_unit_test(what_rows_do_not_tell_is_said),
+        cmocka_unit_test(undetermined_constants_are_reported),
         cmocka_unit_test(repeated_rows_are_held_out_together),
         cmocka_unit_test(times_in_another_unit_are_refused),
-        cmocka_unit_test(what_follows_a_constant_is_fitted_with_it),
+        cmocka_unit_test(dependent_constants_are_fitted_together),
         cmocka_unit_test(rows_without_a_time_are_refused),
         cmocka_unit_test(errors_are_judged),
         cmocka_unit_test(the_published_rows_are_met),

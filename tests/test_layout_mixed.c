@@ -347,7 +347,7 @@ static void the_nearest_that_does_not_fit(void **state)
     world_release(&world);
 }
 
-static void what_is_wrong_is_said(void **state)
+static void errors_are_reported(void **state)
 {
     (void)state;
     struct world world = world_of("llama-65b");
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(one_kind_is_one_block),
         cmocka_unit_test(faster_gpus_get_more_layers),
         cmocka_unit_test(the_nearest_that_does_not_fit),
-        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(errors_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static double follow_1f1b(const double *forward, const double *backward, int sta
     return end;
 }
 
-static void the_pipeline_takes_what_its_schedule_takes(void **state)
+static void the_pipeline_takes_the_time_of_its_schedule(void **state)
 {
     (void)state;
     struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
@@ -157,7 +157,7 @@ static struct erg_layout layout_of(const struct following *at)
 
 /* Messages run under other passes, but for those of the first microbatch on its way forward and
  * those of the last one on its way back: each of them counts, whatever the schedule. */
-static void messages_show_where_the_pipeline_fills_and_drains(void **state)
+static void messages_are_exposed_while_the_pipeline_fills_and_drains(void **state)
 {
     (void)state;
     struct erg_model *model = llama("7B", PUBLISHED_WORDS, 32, 4096, 11008, 32, 32);
@@ -324,7 +324,7 @@ static void uneven_chunks_are_followed(void **state)
  * Stages of fewer GPUs than a node has, counted GPU by GPU: a message is as slow as the slowest of
  * its GPUs', within a node or between two, and every stage is charged its own.
  */
-static void messages_run_where_their_stages_lie(void **state)
+static void messages_use_the_links_of_their_stages(void **state)
 {
     (void)state;
     struct erg_model *model = llama("7B", PUBLISHED_WORDS, 48, 4096, 11008, 32, 32);
@@ -449,10 +449,10 @@ static void equal_chunks_need_no_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pipeline_takes_what_its_schedule_takes),
-        cmocka_unit_test(messages_show_where_the_pipeline_fills_and_drains),
+        cmocka_unit_test(the_pipeline_takes_the_time_of_its_schedule),
+        cmocka_unit_test(messages_are_exposed_while_the_pipeline_fills_and_drains),
         cmocka_unit_test(uneven_chunks_are_followed),
-        cmocka_unit_test(messages_run_where_their_stages_lie),
+        cmocka_unit_test(messages_use_the_links_of_their_stages),
         cmocka_unit_test(equal_chunks_need_no_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

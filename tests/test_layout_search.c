@@ -95,7 +95,7 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
                         }
 }
 
-static void the_search_finds_what_trying_all_finds(void **state)
+static void the_search_equals_enumeration(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
@@ -204,7 +204,7 @@ static double fastest_found(const struct erg_layout_results *found, const struct
 
 /* Few microbatches: the first stage, all of whose forward passes come first, needs less than one
  * that has begun to go backward. */
-static void the_stage_that_needs_most_counts(void **state)
+static void the_stage_with_the_largest_need_counts(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
@@ -597,8 +597,8 @@ static void searches_without_an_answer_say_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_search_finds_what_trying_all_finds),
-        cmocka_unit_test(the_stage_that_needs_most_counts),
+        cmocka_unit_test(the_search_equals_enumeration),
+        cmocka_unit_test(the_stage_with_the_largest_need_counts),
         cmocka_unit_test(no_split_that_fits_is_faster),
         cmocka_unit_test(all_ways_to_ask_say_the_same),
         cmocka_unit_test(stages_may_differ),

@@ -107,7 +107,7 @@ static void no_split_is_faster(void **state)
     assert_true(possible > 1000 && none > 500);
 }
 
-static void who_has_one_layer_less(void **state)
+static void the_stage_with_one_layer_less(void **state)
 {
     (void)state;
     /* The head takes as long as a layer and a half. */
@@ -142,7 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_split_is_faster),
-        cmocka_unit_test(who_has_one_layer_less),
+        cmocka_unit_test(the_stage_with_one_layer_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static void try_ways(struct ways *at, long chunk, long left)
 
 /* Whether a stage has room for so many layers, and from which ratio of offloading on, is what
  * trying all its chunks says; and no stage that has is said to be too full. */
-static void a_stage_holds_what_any_of_its_chunks_do(void **state)
+static void a_stage_holds_the_weights_of_all_its_chunks(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
@@ -416,7 +416,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_grows_with_every_chunk),
-        cmocka_unit_test(a_stage_holds_what_any_of_its_chunks_do),
+        cmocka_unit_test(a_stage_holds_the_weights_of_all_its_chunks),
         cmocka_unit_test(splits_far_from_even_are_found),
         cmocka_unit_test(large_models_have_a_bound),
         cmocka_unit_test(offloading_counts_in_bounds),

@@ -136,7 +136,7 @@ static void a_lease_ends_with_its_process(void **state)
     close(alive[1]);
 }
 
-static void a_folder_that_cannot_be_written_is_said(void **state)
+static void an_unwritable_folder_is_reported(void **state)
 {
     (void)state;
     struct erg_lease lease = {0};
@@ -223,7 +223,7 @@ int main(void)
         cmocka_unit_test(a_lease_is_taken_renewed_and_given_back),
         cmocka_unit_test(a_lease_of_another_host_is_respected),
         cmocka_unit_test(a_lease_ends_with_its_process),
-        cmocka_unit_test(a_folder_that_cannot_be_written_is_said),
+        cmocka_unit_test(an_unwritable_folder_is_reported),
         cmocka_unit_test(of_racers_one_gets_it),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

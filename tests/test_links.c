@@ -225,7 +225,7 @@ static const struct {
     {"mixtral-8x7b", "e=4,t=2", 32, 128, 4096},
 };
 
-static void what_is_sent_is_received(void **state)
+static void sent_bytes_are_received(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof spread / sizeof *spread; i++) {
@@ -289,7 +289,7 @@ static void messages_by_brute_force(void **state)
 }
 
 /* Ranks that are elsewhere: stages that would fill nodes lie across them. */
-static void places_decide_what_leaves_a_node(void **state)
+static void places_determine_the_bytes_that_leave_a_node(void **state)
 {
     (void)state;
     struct erg_model *model = load("llama-3.3-70b");
@@ -318,9 +318,9 @@ int main(void)
         cmocka_unit_test(published_mixtures),
         cmocka_unit_test(published_shards),
         cmocka_unit_test(rows_of_experts_by_brute_force),
-        cmocka_unit_test(what_is_sent_is_received),
+        cmocka_unit_test(sent_bytes_are_received),
         cmocka_unit_test(messages_by_brute_force),
-        cmocka_unit_test(places_decide_what_leaves_a_node),
+        cmocka_unit_test(places_determine_the_bytes_that_leave_a_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void a_request_is_read_again_once_it_has_changed(void **state)
     assert_int_equal(world.calls, 0);
     write_request(0, 2);
     pass(2);
-    assert_int_equal(times_said("job 1 can be used now"), 1);
+    assert_int_equal(times_said("job 1 is now valid"), 1);
     pass(2);
     assert_int_equal(world.calls, 1);
     assert_int_equal(world.jobs[0].state, ERG_LIVE_RUNNING);
@@ -174,7 +174,7 @@ static void nodes_that_may_not_sleep_stay_on(void **state)
 
 /* ---- nodes on which a job failed ---- */
 
-static void a_job_gets_another_node_than_that_on_which_it_failed(void **state)
+static void a_job_avoids_the_node_on_which_it_failed(void **state)
 {
     (void)state;
     begin(3);
@@ -209,7 +209,7 @@ static void gpus_of_an_avoided_node_are_not_kept(void **state)
     world.jobs[0].silent = false;
     pass(2);
     pass(31); /* it may be tried again, and is on the only node there is */
-    assert_int_equal(times_said("job 1 steps aside: it failed on node h001 lately"), 1);
+    assert_int_equal(times_said("job 1 waits: it recently failed on node h001"), 1);
     submit_job(8);
     pass(2);
     pass(2);
@@ -249,7 +249,7 @@ static size_t jobs_in_status(void)
     return count;
 }
 
-static void jobs_that_are_over_are_forgotten(void **state)
+static void ended_jobs_are_dropped(void **state)
 {
     (void)state;
     enum { DAY = 205 };
@@ -373,7 +373,7 @@ static void obey(long job)
 
 /* A job that obeys late is counted as before until it says that it obeys, whatever else it says
  * meanwhile, and also by a controller that has lost its journal. */
-static void power_is_given_on_when_a_job_has_obeyed(void **state)
+static void power_is_reassigned_after_a_job_reports(void **state)
 {
     (void)state;
     for (int lost = 0; lost < 2; lost++) {
@@ -540,7 +540,7 @@ static void set_back_journal(void)
 }
 
 /* A controller that begins an hour "before" its journal was written. */
-static void an_hour_that_comes_again_keeps_no_job_waiting(void **state)
+static void a_repeated_hour_delays_no_job(void **state)
 {
     (void)state;
     begin(1);
@@ -620,14 +620,14 @@ int main(void)
         cmocka_unit_test(a_request_is_read_again_once_it_has_changed),
         cmocka_unit_test(idle_nodes_are_switched_off),
         cmocka_unit_test(nodes_that_may_not_sleep_stay_on),
-        cmocka_unit_test(a_job_gets_another_node_than_that_on_which_it_failed),
+        cmocka_unit_test(a_job_avoids_the_node_on_which_it_failed),
         cmocka_unit_test(gpus_of_an_avoided_node_are_not_kept),
-        cmocka_unit_test(jobs_that_are_over_are_forgotten),
+        cmocka_unit_test(ended_jobs_are_dropped),
         cmocka_unit_test(tables_do_not_grow_for_ever),
-        cmocka_unit_test(power_is_given_on_when_a_job_has_obeyed),
+        cmocka_unit_test(power_is_reassigned_after_a_job_reports),
         cmocka_unit_test(a_restart_raises_no_power),
         cmocka_unit_test(clocks_of_other_hosts_change_nothing),
-        cmocka_unit_test(an_hour_that_comes_again_keeps_no_job_waiting),
+        cmocka_unit_test(a_repeated_hour_delays_no_job),
         cmocka_unit_test(events_are_written_as_the_simulator_does),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -365,7 +365,7 @@ static void test_two_controllers(void **state)
     await_line("spool/.controller/lease.1", "\n");
     submit_day(3, 3, "");
     assert_int_not_equal(end_of(start_schedule("--policy", "ergon", "second.log")), 0);
-    assert_int_equal(lines_with("second.log", "another controller has the journal"), 1);
+    assert_int_equal(lines_with("second.log", "another controller uses the journal"), 1);
     /* A journal of its own makes it no other cluster. */
     assert_int_not_equal(end_of(start_schedule("--journal", in_folder("other"), "third.log")), 0);
     assert_int_equal(lines_with("third.log", "another controller"), 1);
@@ -599,7 +599,7 @@ static void test_trainers_misbehave(void **state)
     start_quick_controller(&limits);
     wait_s(4); /* the first has GPUs that these want, too */
     submit_day(6, 6, "");
-    await_line("schedule.log", "it failed 3 times without a new checkpoint, at last with exit");
+    await_line("schedule.log", "it failed 3 times without a new checkpoint; its last exit status");
     await_ended(jobs_count - 1);
     end_controller(SIGKILL);
     const struct steps *steps = read_steps();

@@ -109,7 +109,7 @@ static void product_flops(void **state)
 /* ---- memory ---- */
 
 /* Inputs of FC1 and FC2 are not kept, that of QKV is; keys, values, both residuals are. */
-static void what_is_kept(void **state)
+static void kept_activations(void **state)
 {
     (void)state;
     struct erg_model *models[] = {load_model("gpt3-175b", 0), load_model("llama-3.3-70b", 0)};
@@ -338,7 +338,7 @@ static void in_job_files(void **state)
     assert_int_equal(job->model->lora.rank, 32);
     assert_int_equal(job->model->lora.targets, QKV | 1 << ERG_LORA_FC2);
     assert_fails(erg_job_check_whole(job, "ergon train", &err), &err,
-                 "job.yaml: key 'lora': ergon train trains no adapters, but all weights");
+                 "job.yaml: key 'lora': ergon train trains all weights, not adapters");
     const size_t kinds[] = {0};
     erg_job_write(&text, job,
                   &(struct erg_job_change){.layout = &job->layout,
@@ -355,7 +355,7 @@ static void in_job_files(void **state)
     assert_fails(parse(&job, "lora: {rank: 8, targets: [qvk]}\n", &err), &err,
                  "did you mean 'qkv'");
     assert_fails(parse(&job, "lora: {rank: 8, targets: [qkv, qkv]}\n", &err), &err,
-                 "key 'lora.targets[1]': 'qkv' is there twice");
+                 "key 'lora.targets[1]': 'qkv' is listed twice");
     assert_fails(parse(&job, "lora: {rank: 8}\n", &err), &err, "targets");
 }
 
@@ -363,7 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adapter_parameters),  cmocka_unit_test(product_flops),
-        cmocka_unit_test(what_is_kept),        cmocka_unit_test(closed_and_followed),
+        cmocka_unit_test(kept_activations),    cmocka_unit_test(closed_and_followed),
         cmocka_unit_test(pipelines),           cmocka_unit_test(of_a_mixture_of_experts),
         cmocka_unit_test(bytes_of_parameters), cmocka_unit_test(time_and_energy),
         cmocka_unit_test(in_job_files),

@@ -194,7 +194,7 @@ static double node_bytes(const struct erg_memory_request *request)
     return 8 * most;
 }
 
-static void what_would_help(void **state)
+static void helpful_changes_are_named(void **state)
 {
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
@@ -475,7 +475,7 @@ int main(void)
         cmocka_unit_test(the_least_that_fits),
         cmocka_unit_test(no_more_recomputation_than_needed),
         cmocka_unit_test(framework),
-        cmocka_unit_test(what_would_help),
+        cmocka_unit_test(helpful_changes_are_named),
         cmocka_unit_test(budgets_of_stages),
         cmocka_unit_test(against_all_ratios),
         cmocka_unit_test(moved_layers),

@@ -147,7 +147,7 @@ static double best_of_each(const struct erg_layout_search *search, const struct 
 
 /* Few are planned, and none of all others is better: also with an exact number of GPUs, and with
  * stages that each do what is best for them. */
-static void what_is_planned_is_the_best(void **state)
+static void planned_layouts_are_the_best(void **state)
 {
     (void)state;
     struct world world = world_of("llama-65b");
@@ -340,7 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_draws_its_own_power),
-        cmocka_unit_test(what_is_planned_is_the_best),
+        cmocka_unit_test(planned_layouts_are_the_best),
         cmocka_unit_test(rows_are_below_their_layouts),
         cmocka_unit_test(numbers_of_each_kind),
     };

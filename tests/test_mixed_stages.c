@@ -209,7 +209,7 @@ static void nothing_is_faster(void **state)
 }
 
 /* Where only one recomputation is allowed besides none that fits, bounds take the kinds' own. */
-static void what_takes_least_is_asked_of_each_kind(void **state)
+static void bounds_use_the_best_recomputation_of_each_kind(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
@@ -237,7 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_faster),
-        cmocka_unit_test(what_takes_least_is_asked_of_each_kind),
+        cmocka_unit_test(bounds_use_the_best_recomputation_of_each_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

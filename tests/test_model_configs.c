@@ -32,7 +32,7 @@ static void wrong_configs_are_refused(void **state)
          "\"tie_word_embeddings\": 1}",
          "key 'tie_word_embeddings': expected true or false, got 1"},
         {"{\"architectures\": [\"Gemma3ForCausalLM\"]}",
-         "key 'architectures': the architecture 'Gemma3ForCausalLM' is not known; known are "
+         "key 'architectures': unknown architecture 'Gemma3ForCausalLM'; expected one of "
          "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
          "MixtralForCausalLM, Qwen3MoeForCausalLM, DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, "
          "Phi3ForCausalLM, GPT2LMHeadModel"},
@@ -43,11 +43,11 @@ static void wrong_configs_are_refused(void **state)
          "architecture's name, such as [\"LlamaForCausalLM\"], or a key 'model_type', such as "
          "\"llama\""},
         {"{\"model_type\": \"gemma3\"}",
-         "c.json:1: key 'model_type': the type of model 'gemma3' is not known; known are llama, "
+         "c.json:1: key 'model_type': unknown type of model 'gemma3'; expected one of llama, "
          "mistral, qwen2, qwen3, mixtral, qwen3_moe, deepseek_v2, deepseek_v3, phi3, gpt2"},
         {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": "
          "\"qwen3_omni_moe_text\"}}",
-         "c.json:2: key 'text_config.model_type': the type of model 'qwen3_omni_moe_text' is not"},
+         "c.json:2: key 'text_config.model_type': unknown type of model 'qwen3_omni_moe_text'"},
         {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"llama\"}}",
          "c.json:2: key 'text_config.hidden_size': the key is missing"},
         {"{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 99999}",

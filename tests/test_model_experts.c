@@ -58,7 +58,7 @@ static void flops_are_those_of_chosen_experts(void **state)
 }
 
 /* A latent attention: the sum over the op list is what the whole says. */
-static void latent_attention_costs_what_its_products_do(void **state)
+static void latent_attention_costs_the_sum_of_its_products(void **state)
 {
     (void)state;
     struct erg_model *model = load("deepseek-v3");
@@ -315,7 +315,7 @@ static void wrong_configs_are_told(void **state)
          "\"qk_rope_head_dim\": 4, \"v_head_dim\": 8, \"n_routed_experts\": 4, "
          "\"num_experts_per_tok\": 1, \"moe_intermediate_size\": 32, \"moe_layer_freq\": 2, " SHAPE
          "}",
-         "expected 1, since no other is known, got 2"},
+         "expected 1, the only supported value, got 2"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct erg_error err;
@@ -344,7 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_the_public_ones),
         cmocka_unit_test(flops_are_those_of_chosen_experts),
-        cmocka_unit_test(latent_attention_costs_what_its_products_do),
+        cmocka_unit_test(latent_attention_costs_the_sum_of_its_products),
         cmocka_unit_test(operations_are_those_of_a_toy_token_by_token),
         cmocka_unit_test(bytes_and_kernels_of_a_large_one),
         cmocka_unit_test(some_layers_may_be_dense),

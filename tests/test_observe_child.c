@@ -38,7 +38,7 @@ static void test_ends(void **state)
     check_end("kill -TERM $$; exit 5", 143, 15);
 }
 
-static void test_what_cannot_be_started(void **state)
+static void test_commands_that_cannot_start(void **state)
 {
     (void)state;
     struct erg_child_end end;
@@ -101,7 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_what_cannot_be_started),
+        cmocka_unit_test(test_commands_that_cannot_start),
         cmocka_unit_test(test_signals_are_passed_on),
         cmocka_unit_test(test_a_signal_before_the_start),
         cmocka_unit_test(test_spread),

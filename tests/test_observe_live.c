@@ -127,7 +127,7 @@ static void test_a_counter_that_jumps(void **state)
 
 /* One that starts anew is handed on once it has gone on for a second; what was used since the start
  * is then known by power alone. One that stands still while power is drawn is not handed on. */
-static void test_a_counter_that_starts_anew_or_stands_still(void **state)
+static void test_a_counter_that_restarts_or_stands_still(void **state)
 {
     (void)state;
     struct erg_open_gpu items[1] = {0};
@@ -261,7 +261,7 @@ int main(void)
         cmocka_unit_test(test_energy_power_and_history),
         cmocka_unit_test(test_stale_values_are_left_out),
         cmocka_unit_test(test_a_counter_that_jumps),
-        cmocka_unit_test(test_a_counter_that_starts_anew_or_stands_still),
+        cmocka_unit_test(test_a_counter_that_restarts_or_stands_still),
         cmocka_unit_test(test_other_counters_that_jump),
         cmocka_unit_test(test_average_power_only_for_want_of_instant),
         cmocka_unit_test(test_words),

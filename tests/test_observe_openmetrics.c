@@ -71,7 +71,7 @@ static void test_values_with_units(void **state)
     static const char *const older[] = {
         "# TYPE ergon_build_info gauge\n",
         "# TYPE ergon_gpu_info gauge\n",
-        "# HELP ergon_gpu_info What the GPUs are.\nergon_gpu_info{gpu=\"0\"",
+        "# HELP ergon_gpu_info Names and versions of the GPUs.\nergon_gpu_info{gpu=\"0\"",
         "# TYPE ergon_gpu_energy_joules_total counter\n# HELP ergon_gpu_energy_joules_total Energy",
         "# TYPE ergon_gpu_power_watts gauge\n",
         "# TYPE ergon_gpu_clock_reasons gauge\n",
@@ -96,7 +96,7 @@ static void test_values_with_units(void **state)
     erg_live_free(live);
 }
 
-static void clients_get_what_they_accept(void **state)
+static void clients_get_an_accepted_format(void **state)
 {
     (void)state;
     static const struct {
@@ -137,7 +137,7 @@ static void clients_get_what_they_accept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clients_get_what_they_accept),
+        cmocka_unit_test(clients_get_an_accepted_format),
         cmocka_unit_test(test_values_with_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

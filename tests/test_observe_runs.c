@@ -81,7 +81,7 @@ static void test_table(void **state)
     erg_runs_release(&runs);
 }
 
-static void test_what_is_missing(void **state)
+static void test_missing_values(void **state)
 {
     (void)state;
     struct erg_runs runs = make_runs(1);
@@ -144,7 +144,7 @@ static void test_sums_are_of_the_same_gpus(void **state)
 }
 
 /* Nothing known is no zero, and a run too short for a mean has none, and no "inf" and no "nan". */
-static void test_what_is_not_known(void **state)
+static void test_unknown_values(void **state)
 {
     (void)state;
     struct erg_runs runs = make_runs(2);
@@ -188,7 +188,7 @@ static void test_why_power_was_summed(void **state)
         [ERG_COUNTER_MISSING] = "GPU 2 has no energy counter: power readings were summed.\n",
         [ERG_COUNTER_STILL] = "GPU 2: its counter stood still: power readings were summed.\n",
         [ERG_COUNTER_RESET] =
-            "GPU 2: its counter started anew or jumped: power readings were summed.\n"};
+            "GPU 2: its counter restarted or jumped: power readings were summed.\n"};
     for (int state_of = ERG_COUNTER_MISSING; state_of <= ERG_COUNTER_RESET; state_of++) {
         struct erg_runs runs = make_runs(1);
         runs.items[0].window.gpu[1].quality = ERG_ENERGY_POWER_ONLY;
@@ -220,9 +220,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
-        cmocka_unit_test(test_what_is_missing),
+        cmocka_unit_test(test_missing_values),
         cmocka_unit_test(test_sums_are_of_the_same_gpus),
-        cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_unknown_values),
         cmocka_unit_test(test_why_power_was_summed),
         cmocka_unit_test(test_numbers_of_a_table),
     };

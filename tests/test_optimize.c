@@ -166,8 +166,8 @@ static void check_interrupted(int signal, const char *out)
     if (code == 0)
         return; /* it was done before the signal */
     assert_int_equal(code, 128 + signal);
-    check_messages("interrupted; every finished measurement is kept, run the same command to go "
-                   "on\n");
+    check_messages("interrupted; finished measurements are stored, run the same command to "
+                   "continue\n");
     assert_true(stored_rows(out) >= 10);
     char plan_path[64];
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", out);
@@ -388,7 +388,7 @@ static void test_overrides_win_over_the_job(void **state)
 }
 
 /* What the plan says of its search is what was done: everything, whatever the job's budget. */
-static void test_exhaustive_search_says_what_it_measured(void **state)
+static void test_exhaustive_search_lists_its_measurements(void **state)
 {
     (void)state;
     check_optimize("job.yaml", "exhaustive", "--search exhaustive", 0, "selected: ergon");
@@ -488,7 +488,7 @@ int main(void)
         cmocka_unit_test(test_shapes_of_jobs),
         cmocka_unit_test(test_transfers_know_the_nodes),
         cmocka_unit_test(test_overrides_win_over_the_job),
-        cmocka_unit_test(test_exhaustive_search_says_what_it_measured),
+        cmocka_unit_test(test_exhaustive_search_lists_its_measurements),
         cmocka_unit_test(test_clocks_above_the_power_cap_save_no_time),
         cmocka_unit_test(test_search_starts_within_its_budget),
         cmocka_unit_test(test_prior_is_of_gaussian_processes_alone),

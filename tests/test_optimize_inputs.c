@@ -24,7 +24,7 @@ static void check_job(const char *line, const char *replacement, const char *sen
 static void test_wrong_jobs(void **state)
 {
     (void)state;
-    check_job("tensor: 2", "tensr: 2", "wrong.yaml:3: the key 'tensr' is not known; did you mean");
+    check_job("tensor: 2", "tensr: 2", "wrong.yaml:3: unknown key 'tensr'; did you mean");
     check_job("tensor: 2", "tensor: 3", "wrong.yaml:3: key 'tensor': the 32 attention heads");
     check_job("tensor: 2", "tensor: two", "wrong.yaml:3");
     check_job("gpus_per_node: 4", "gpus_per_node: 8",
@@ -60,7 +60,7 @@ static void test_missing_gpus_are_named(void **state)
     check_optimize("single.yaml", "never", "--device tpu", 2, "--device");
 }
 
-static void test_impossible_goals_name_what_binds(void **state)
+static void test_impossible_goals_name_the_binding_limit(void **state)
 {
     (void)state;
     json_t *plan = load_plan("good");
@@ -204,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_jobs),
         cmocka_unit_test(test_missing_gpus_are_named),
-        cmocka_unit_test(test_impossible_goals_name_what_binds),
+        cmocka_unit_test(test_impossible_goals_name_the_binding_limit),
         cmocka_unit_test(test_lists_have_no_empty_names),
         cmocka_unit_test(test_wrong_folders),
         cmocka_unit_test(test_broken_stores_are_refused_and_kept),

@@ -317,7 +317,7 @@ static void stages_wait_at_powers_of_their_own(void **state)
 
 /* ---- from ergon layout, and to ergon verify ---- */
 
-static void what_is_planned_is_optimized(void **state)
+static void planned_jobs_are_optimized(void **state)
 {
     (void)state;
     char arguments[512], path[200];
@@ -359,7 +359,7 @@ int main(void)
         cmocka_unit_test(a_moved_stage_changes_its_own_tables_only),
         cmocka_unit_test(stages_wait_at_powers_of_their_own),
         cmocka_unit_test(messages_between_kinds_take_the_slower_network),
-        cmocka_unit_test(what_is_planned_is_optimized),
+        cmocka_unit_test(planned_jobs_are_optimized),
     };
     return cmocka_run_group_tests_name("optimize_mixed", tests, set_up, remove_folder);
 }

@@ -145,7 +145,7 @@ static void op_lists_are_those_of_the_golden_rows(void **state)
 #define PART(id) (1u << ERG_MODEL_##id)
 
 /* A device with real kernels learns what to run from the codes of the ops. */
-static void ops_say_what_they_are(void **state)
+static void ops_carry_codes(void **state)
 {
     (void)state;
     struct fixture f;
@@ -563,7 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_tables_follow_from_the_op_lists),
         cmocka_unit_test(op_lists_are_those_of_the_golden_rows),
-        cmocka_unit_test(ops_say_what_they_are),
+        cmocka_unit_test(ops_carry_codes),
         cmocka_unit_test(an_instruction_has_two_partitions_per_segment_and_two_at_its_end),
         cmocka_unit_test(the_ends_complete_an_instruction),
         cmocka_unit_test(whole_instructions_are_steps_of_all_layers),

@@ -522,7 +522,7 @@ static void test_show(void **state)
     SHOW("--method sequential", 0, "  F1  forward   1410 MHz  0.1596 s  50.24 J  sequential\n");
     SHOW("--point 2", 0, "ergon, point 2 (as asked for): ");
     SHOW("--pick least_energy -m sequential+clocks", 0, "(the least energy): 6.4379 s, 18489.7 J");
-    SHOW("--straggler 7 -m sequential+clocks", 0, "Held until 7.0000 s: ");
+    SHOW("--straggler 7 -m sequential+clocks", 0, "If another pipeline takes 7.0000 s: ");
     SHOW("--deadline 1", 3, "the deadline of 1 s binds: the fastest takes 4.59515 s");
     SHOW("--energy-budget 1", 3, "the energy budget of 1 J binds");
     SHOW("--point 99", 2, "choosing a point: ergon has the points 1 to ");

@@ -94,7 +94,7 @@ static void stages_work_as_planned(void **state)
     assert_true(seconds[0] < point_of(quickstart, 0)->time_s);
 }
 
-static void nobody_late_changes_nothing(void **state)
+static void without_a_late_pipeline_nothing_changes(void **state)
 {
     (void)state;
     const struct erg_plan *const plans[] = {sample, quickstart};
@@ -165,7 +165,7 @@ static double wavering(struct erg_rng *rng)
 }
 
 /* Noise of 2 % of each stage: it goes up to what the truth allows, and never back. */
-static void noise_moves_nobody(void **state)
+static void noise_never_speeds_a_pipeline_up_again(void **state)
 {
     (void)state;
     static const double factors[] = {1, 1.01, 1.03, 1.05, 1.08, 1.1, 1.2, 1.4};
@@ -209,7 +209,7 @@ static void a_change_of_lateness_is_followed(void **state)
     assert_int_equal(follow(quickstart, chosen, running, 0.8, 0.8), chosen);
 }
 
-static void a_method_that_is_not_there(void **state)
+static void an_unknown_method(void **state)
 {
     (void)state;
     struct erg_error err = {0};
@@ -225,13 +225,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_work_as_planned),
-        cmocka_unit_test(nobody_late_changes_nothing),
+        cmocka_unit_test(without_a_late_pipeline_nothing_changes),
         cmocka_unit_test(a_late_pipeline_is_followed),
         cmocka_unit_test(one_late_stage_is_followed),
         cmocka_unit_test(own_pace_counts),
-        cmocka_unit_test(noise_moves_nobody),
+        cmocka_unit_test(noise_never_speeds_a_pipeline_up_again),
         cmocka_unit_test(a_change_of_lateness_is_followed),
-        cmocka_unit_test(a_method_that_is_not_there),
+        cmocka_unit_test(an_unknown_method),
     };
     return cmocka_run_group_tests_name("plan_follow", tests, load_plans, free_plans);
 }

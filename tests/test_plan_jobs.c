@@ -280,7 +280,7 @@ static void check_layout(const struct draw *draw, const struct erg_layout_candid
     erg_job_free(job);
 }
 
-static void what_is_found_is_taken(void **state)
+static void chosen_layouts_can_run(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
@@ -335,7 +335,7 @@ static void check_time(const struct draw *draw, const struct erg_layout_candidat
     erg_job_free(job);
 }
 
-static void what_is_found_takes_about_that_time(void **state)
+static void chosen_layouts_take_the_predicted_time(void **state)
 {
     (void)state;
     int runs = 0;
@@ -353,8 +353,8 @@ static void what_is_found_takes_about_that_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_found_is_taken),
-        cmocka_unit_test(what_is_found_takes_about_that_time),
+        cmocka_unit_test(chosen_layouts_can_run),
+        cmocka_unit_test(chosen_layouts_take_the_predicted_time),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

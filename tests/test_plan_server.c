@@ -172,7 +172,7 @@ static void test_schedules_wait_for_all_ranks(void **state)
     erg_plan_server_close(server);
 }
 
-static void test_bodies_that_do_not_fit(void **state)
+static void test_invalid_bodies(void **state)
 {
     (void)state;
     static const struct {
@@ -387,18 +387,17 @@ static void test_limits(void **state)
     for (int i = 2; i <= ERG_PLAN_SERVER_JOBS; i++)
         check_waits(others[i] = ask_schedule(server, jobs[i], 0));
     check(server, "POST", "/register_job",
-          "{\"pp_degree\":2,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":2}", 503,
-          "wait already");
+          "{\"pp_degree\":2,\"dp_degree\":1,\"tp_degree\":1,\"world_size\":2}", 503, "are waiting");
     /* Seven days without a request end a job. */
     erg_plan_server_tick(server, 7 * DAY_NS);
     assert_null(erg_plan_server_take(server));
     erg_plan_server_tick(server, 7 * DAY_NS + 1);
     assert_ptr_equal(erg_plan_server_take(server), &first->question);
-    check_answer(first, 404, "no longer known");
+    check_answer(first, 404, "is unknown");
     for (int i = 2; i <= ERG_PLAN_SERVER_JOBS; i++) {
         assert_ptr_equal(erg_plan_server_take(server),
                          &others[i == 2 ? ERG_PLAN_SERVER_JOBS : i - 1]->question);
-        check_answer(others[i == 2 ? ERG_PLAN_SERVER_JOBS : i - 1], 404, "no longer known");
+        check_answer(others[i == 2 ? ERG_PLAN_SERVER_JOBS : i - 1], 404, "is unknown");
     }
     for (int i = 0; i <= ERG_PLAN_SERVER_JOBS; i++)
         free(jobs[i]);
@@ -484,7 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schedules_wait_for_all_ranks),
-        cmocka_unit_test(test_bodies_that_do_not_fit),
+        cmocka_unit_test(test_invalid_bodies),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_a_rank_twice),
         cmocka_unit_test(test_a_plan_that_does_not_fit),

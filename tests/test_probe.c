@@ -47,7 +47,7 @@ static void every_item_has_its_name_and_runs(void **state)
     assert_fails(erg_probe_program_init(&program, 0, 3, &gpu, &stack, &err), &err, "3 GPUs");
 }
 
-static void what_was_measured_is_not_measured_again(void **state)
+static void measurements_are_not_repeated(void **state)
 {
     (void)state;
     struct erg_gpu gpu = catalogue_gpu("H200-SXM");
@@ -192,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_has_its_name_and_runs),
-        cmocka_unit_test(what_was_measured_is_not_measured_again),
+        cmocka_unit_test(measurements_are_not_repeated),
         cmocka_unit_test(rest_is_static_power_and_then_idle),
         cmocka_unit_test(waiting_is_the_first_gpus_power),
         cmocka_unit_test(ceilings_are_those_of_the_device),

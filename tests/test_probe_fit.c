@@ -170,7 +170,7 @@ static void four_gpus_say_how_collectives_differ(void **state)
     erg_probe_rows_release(&few);
 }
 
-static void one_gpu_says_nothing_of_communication(void **state)
+static void one_gpu_leaves_communication_unfitted(void **state)
 {
     (void)state;
     struct erg_gpu known = catalogue_gpu("H200-SXM"), truth = changed_gpu(&known);
@@ -231,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_probe_predicts_what_it_has_not_measured),
         cmocka_unit_test(four_gpus_say_how_collectives_differ),
-        cmocka_unit_test(one_gpu_says_nothing_of_communication),
+        cmocka_unit_test(one_gpu_leaves_communication_unfitted),
         cmocka_unit_test(work_at_lowered_clocks_is_left_out),
     };
     return cmocka_run_group_tests(tests, make_folder, probe_end);

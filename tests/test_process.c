@@ -133,7 +133,7 @@ static void a_file_beyond_its_limit_is_an_error(void **state)
     erg_text_release(&line);
 }
 
-static void memory_that_runs_out_is_a_sentence(void **state)
+static void out_of_memory_is_one_sentence(void **state)
 {
     (void)state;
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -238,7 +238,7 @@ int main(void)
         cmocka_unit_test(signals_have_their_status),
         cmocka_unit_test(nohup_is_respected),
         cmocka_unit_test(a_file_beyond_its_limit_is_an_error),
-        cmocka_unit_test(memory_that_runs_out_is_a_sentence),
+        cmocka_unit_test(out_of_memory_is_one_sentence),
         cmocka_unit_test(a_fifo_is_not_waited_for),
         cmocka_unit_test(names_do_not_move_the_cursor),
         cmocka_unit_test(abandoned_files_are_removed),

@@ -128,7 +128,7 @@ class Jobs(unittest.TestCase):
         made = layouts.job(1)
         made.check()
         self.assertEqual(made.info.tensor, layouts[1].tensor)
-        with self.assertRaisesRegex(ergon.Error, "a plan needs clocks"):
+        with self.assertRaisesRegex(ergon.Error, "a plan contains clocks"):
             layouts.plan()
         best = job.plan(gpus=8, layout=layouts[0].name, objective="least_energy")
         self.assertLess(best[0].energy_j, layouts[0].energy_j)

@@ -175,7 +175,7 @@ static void test_a_socket_that_cannot_be_read(void **state)
 }
 
 /* What no CPU can use is no wrap: the energy is unknown, and known again from then on. */
-static void test_a_counter_that_starts_anew(void **state)
+static void test_a_counter_that_restarts(void **state)
 {
     (void)state;
     static const char *const resets[] = {"1000", "250000000000"}; /* down, and far up */
@@ -272,7 +272,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_counter_that_stands_still, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_none, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_a_socket_that_cannot_be_read, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_a_counter_that_starts_anew, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_a_counter_that_restarts, make_root, remove_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void phases_follow_from_the_snapshot(void **state)
     assert_phase(scene, 0, "ended");
 }
 
-static void a_job_that_is_gone_was_done_or_is_lost(void **state)
+static void a_missing_job_was_done_or_is_lost(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(3);
@@ -111,7 +111,7 @@ static void a_new_incarnation_is_known_by_its_start(void **state)
     assert_string_equal(next(scene), "stop 0");
 }
 
-static void an_incarnation_that_came_and_went_unseen_is_another(void **state)
+static void an_unseen_incarnation_is_another(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -144,7 +144,7 @@ static void a_kill_without_an_answer_is_no_kill_if_it_runs_on(void **state)
     assert_string_equal(next(scene), "stop 0");
 }
 
-static void a_placement_that_is_not_wanted_any_more_is_taken_back(void **state)
+static void an_obsolete_placement_is_withdrawn(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -163,7 +163,7 @@ static void a_placement_that_is_not_wanted_any_more_is_taken_back(void **state)
     }
 }
 
-static void an_incarnation_that_was_found_waits_for_its_report(void **state)
+static void a_found_incarnation_waits_for_its_report(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -276,7 +276,7 @@ static void sleeping_nodes_are_woken_once_then_jobs_placed(void **state)
     assert_string_equal(next(scene), "place 0, place 1");
 }
 
-static void what_returns_is_held_and_users_holds_are_taken_over(void **state)
+static void returned_jobs_are_held_and_user_holds_taken_over(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -383,7 +383,7 @@ static void a_failed_job_is_taken_back_twice_then_given_up(void **state)
     }
     assert_string_equal(next(scene), "");
     assert_true(scene->jobs[0].given_up);
-    assert_non_null(strstr(scene->jobs[0].reason, "exit status 7"));
+    assert_non_null(strstr(scene->jobs[0].reason, "exit status was 7"));
 }
 
 static void a_new_checkpoint_makes_a_failure_the_first(void **state)
@@ -460,7 +460,7 @@ static void a_placement_without_an_answer_may_have_happened(void **state)
     assert_phase(scene, 0, "starting");
 }
 
-static void calls_that_fail_are_made_again_ever_later(void **state)
+static void failed_calls_are_retried_with_growing_delays(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -544,7 +544,7 @@ static void the_cap_is_kept_by_lowering_first(void **state)
 }
 
 /* A controller that finds jobs of which it knows less than their plan files say. */
-static void what_is_not_known_is_no_room(void **state)
+static void unknown_plans_leave_no_power(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(3);
@@ -589,7 +589,7 @@ static void what_is_not_known_is_no_room(void **state)
 }
 
 /* A controller that dies may have written a plan that its journal does not have. */
-static void a_plan_that_no_journal_has_is_found(void **state)
+static void a_plan_unknown_to_the_journal_is_found(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(1);
@@ -633,7 +633,7 @@ static void a_job_that_returns_may_draw_power(void **state)
 }
 
 /* The manager forgot it, or its number is another job's, between the look and the call. */
-static void a_placement_of_a_job_that_is_gone_leaves_nothing(void **state)
+static void a_placement_of_a_lost_job_leaves_nothing(void **state)
 {
     (void)state;
     struct scene *scene = scene_of(2);
@@ -652,7 +652,7 @@ static void a_placement_of_a_job_that_is_gone_leaves_nothing(void **state)
     assert_string_equal(next(scene), "place 1");
     assert_int_equal(scene->jobs[0].phase, ERG_PHASE_GONE);
     assert_true(scene->jobs[0].needs_attention);
-    assert_non_null(strstr(scene->jobs[0].reason, "does not know job 1 any more"));
+    assert_non_null(strstr(scene->jobs[0].reason, "no longer lists job 1"));
 }
 
 /* Whoever says again and again that it is done keeps its GPUs no longer than one that is silent. */
@@ -679,33 +679,33 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(phases_follow_from_the_snapshot),
-        cmocka_unit_test(a_job_that_is_gone_was_done_or_is_lost),
+        cmocka_unit_test(a_missing_job_was_done_or_is_lost),
         cmocka_unit_test(an_id_of_another_token_is_another_job),
         cmocka_unit_test(only_reported_incarnations_are_signalled),
         cmocka_unit_test(a_new_incarnation_is_known_by_its_start),
-        cmocka_unit_test(an_incarnation_that_came_and_went_unseen_is_another),
+        cmocka_unit_test(an_unseen_incarnation_is_another),
         cmocka_unit_test(a_kill_without_an_answer_is_no_kill_if_it_runs_on),
-        cmocka_unit_test(a_placement_that_is_not_wanted_any_more_is_taken_back),
-        cmocka_unit_test(an_incarnation_that_was_found_waits_for_its_report),
+        cmocka_unit_test(an_obsolete_placement_is_withdrawn),
+        cmocka_unit_test(a_found_incarnation_waits_for_its_report),
         cmocka_unit_test(a_signal_is_sent_once_then_it_is_killed),
         cmocka_unit_test(jobs_that_exchange_gpus_stop_first),
         cmocka_unit_test(only_free_gpus_are_promised_and_once),
         cmocka_unit_test(nothing_is_placed_on_nodes_that_drain_or_are_down),
         cmocka_unit_test(sleeping_nodes_are_woken_once_then_jobs_placed),
-        cmocka_unit_test(what_returns_is_held_and_users_holds_are_taken_over),
+        cmocka_unit_test(returned_jobs_are_held_and_user_holds_taken_over),
         cmocka_unit_test(three_placements_without_a_start_need_attention),
         cmocka_unit_test(a_launch_that_failed_waits_and_avoids_the_node),
         cmocka_unit_test(a_failed_job_is_taken_back_twice_then_given_up),
         cmocka_unit_test(a_new_checkpoint_makes_a_failure_the_first),
         cmocka_unit_test(the_cancelled_the_unknown_and_the_done_are_left_alone),
         cmocka_unit_test(a_placement_without_an_answer_may_have_happened),
-        cmocka_unit_test(calls_that_fail_are_made_again_ever_later),
+        cmocka_unit_test(failed_calls_are_retried_with_growing_delays),
         cmocka_unit_test(points_change_by_the_plan_alone),
         cmocka_unit_test(the_cap_is_kept_by_lowering_first),
-        cmocka_unit_test(what_is_not_known_is_no_room),
-        cmocka_unit_test(a_plan_that_no_journal_has_is_found),
+        cmocka_unit_test(unknown_plans_leave_no_power),
+        cmocka_unit_test(a_plan_unknown_to_the_journal_is_found),
         cmocka_unit_test(a_job_that_returns_may_draw_power),
-        cmocka_unit_test(a_placement_of_a_job_that_is_gone_leaves_nothing),
+        cmocka_unit_test(a_placement_of_a_lost_job_leaves_nothing),
         cmocka_unit_test(endless_reports_of_an_end_do_not_keep_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

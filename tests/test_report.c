@@ -72,7 +72,7 @@ static void test_page_is_complete_and_needs_nothing(void **state)
     json_decref(plan);
 }
 
-static void test_page_holds_the_plan_escaped(void **state)
+static void test_page_contains_the_escaped_plan(void **state)
 {
     (void)state;
     json_t *plan = sample();
@@ -278,7 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_page_is_complete_and_needs_nothing),
-        cmocka_unit_test(test_page_holds_the_plan_escaped),
+        cmocka_unit_test(test_page_contains_the_escaped_plan),
         cmocka_unit_test(test_page_keeps_the_recipes),
         cmocka_unit_test(test_missing_parts_are_left_out),
         cmocka_unit_test(test_foreign_documents_are_refused),

@@ -97,7 +97,7 @@ static void it_fits_into_the_room(void **state)
 }
 
 /* What a rank takes is asked of the engine where the job's own numbers stand, too. */
-static void what_stands_is_not_changed(void **state)
+static void existing_keys_are_not_changed(void **state)
 {
     (void)state;
     struct erg_text why;
@@ -144,7 +144,7 @@ static void a_run_keeps_its_layout(void **state)
     erg_job_free(before);
 }
 
-static void jobs_that_say_all_stay(void **state)
+static void complete_jobs_stay_unchanged(void **state)
 {
     (void)state;
     struct erg_text why;
@@ -176,9 +176,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_fits_into_the_room),
-        cmocka_unit_test(what_stands_is_not_changed),
+        cmocka_unit_test(existing_keys_are_not_changed),
         cmocka_unit_test(a_run_keeps_its_layout),
-        cmocka_unit_test(jobs_that_say_all_stay),
+        cmocka_unit_test(complete_jobs_stay_unchanged),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

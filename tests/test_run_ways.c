@@ -109,7 +109,7 @@ static void add(struct erg_trials *trials, double step_s, double step_j)
     erg_trials_add(trials, &block);
 }
 
-static void what_was_found_is_said(void **state)
+static void trial_results_are_reported(void **state)
 {
     (void)state;
     static const double times[2][3] = {{1, 1.01, 0.99}, {0.9, 0.9, 0.9}};
@@ -126,12 +126,13 @@ static void what_was_found_is_said(void **state)
         assert_false(trials.trying);
         json_t *document = erg_run_ways_document(ways, &trials, plan);
         erg_run_ways_say(&text, document);
-        assert_string_equal(text.data, energy ? "ergon point 2 saves 10.0 ± 2.2 % of the time and "
-                                                "10.0 ± 2.2 % of the energy of a step against "
-                                                "sequential execution, of 2 ways tried"
-                                              : "ergon point 2 saves 10.0 ± 2.2 % of the time and "
-                                                "- of the energy of a step against sequential "
-                                                "execution, of 2 ways tried");
+        assert_string_equal(text.data, energy
+                                           ? "ergon point 2 saves 10.0 ± 2.2 % of the time and "
+                                             "10.0 ± 2.2 % of the energy of a step compared with "
+                                             "sequential execution, of 2 ways tried"
+                                           : "ergon point 2 saves 10.0 ± 2.2 % of the time and "
+                                             "- of the energy of a step compared with sequential "
+                                             "execution, of 2 ways tried");
         const json_t *row = json_array_get(json_object_get(document, "ways"), 1);
         assert_string_equal(json_string_value(json_object_get(row, "method")), "ergon");
         assert_int_equal(json_integer_value(json_object_get(row, "point")), 2);
@@ -171,7 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_most_promising_come_first),
         cmocka_unit_test(selected_points_are_found),
-        cmocka_unit_test(what_was_found_is_said),
+        cmocka_unit_test(trial_results_are_reported),
         cmocka_unit_test(one_round_shows_no_saving),
     };
     return cmocka_run_group_tests(tests, load_plan, free_plan);

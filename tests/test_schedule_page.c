@@ -314,12 +314,12 @@ static void test_slow_clients(void **state)
     static const char request[] = "GET /status.json HTTP/1.1\r\nHost: h\r\n\r\n";
     assert_int_equal(send(connection, request, sizeof request - 1, 0), sizeof request - 1);
     assert_int_equal(recv(connection, &byte, 1, 0), 1);
-    check_answer(&server, "GET /nothing HTTP/1.1", "HTTP/1.1 404", "There is nothing");
+    check_answer(&server, "GET /nothing HTTP/1.1", "HTTP/1.1 404", "Not found");
     erg_schedule_page_close(page);
     close(connection);
 }
 
-static void test_where_it_cannot_listen(void **state)
+static void test_addresses_in_use(void **state)
 {
     (void)state;
     struct server server;
@@ -329,8 +329,8 @@ static void test_where_it_cannot_listen(void **state)
     snprintf(taken, sizeof taken, "127.0.0.1:%d", server.port);
     assert_fails(erg_schedule_page_open(&other, taken, &err), &err, "Address already in use");
     assert_fails(erg_schedule_page_open(&other, "9474", &err), &err,
-                 "The option --page got \"9474\", but must be an address and a port");
-    assert_fails(erg_schedule_page_open(&other, "999.1.1.1:80", &err), &err, "is unknown");
+                 "--page got \"9474\", expected an address and a port");
+    assert_fails(erg_schedule_page_open(&other, "999.1.1.1:80", &err), &err, "was not found");
     erg_schedule_page_close(page);
 }
 
@@ -344,7 +344,7 @@ static void keep_warning(void *context, enum erg_log_level level, const char *te
 }
 
 /* Only an address that others reach is warned of. */
-static void test_who_reaches_it(void **state)
+static void test_warning_for_public_addresses(void **state)
 {
     (void)state;
     const struct erg_log_sink sink = {.message = keep_warning};
@@ -355,7 +355,7 @@ static void test_who_reaches_it(void **state)
     erg_schedule_page_close(open_page(&server));
     assert_string_equal(warned, "");
     assert_ok(erg_schedule_page_open(&page, "0.0.0.0:0", &err), &err);
-    assert_non_null(strstr(warned, "other machines reach the page at 0.0.0.0:0"));
+    assert_non_null(strstr(warned, "other machines can open the page at 0.0.0.0:0"));
     erg_schedule_page_close(page);
     erg_log_set_sink(NULL);
 }
@@ -463,8 +463,8 @@ int main(void)
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_odd_statuses),
         cmocka_unit_test(test_slow_clients),
-        cmocka_unit_test(test_where_it_cannot_listen),
-        cmocka_unit_test(test_who_reaches_it),
+        cmocka_unit_test(test_addresses_in_use),
+        cmocka_unit_test(test_warning_for_public_addresses),
         cmocka_unit_test(test_browser),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, make_folder, remove_folder);

@@ -42,7 +42,7 @@ static void test_a_cluster(void **state)
                           "  15 line\\x0abreak \"quoted\" \\x07 \\... (anna)  starting       1     "
                           " 0     -            -        -         0  h002\n"
                           "\n"
-                          "Jobs that wait: 2\n"
+                          "Waiting jobs: 2\n"
                           "  job             GPUs   waited  starts in  why it waits\n"
                           "  16 gpt (anna)      8  1:30:00    0:52:43  not enough GPUs are free\n"
                           "  17 dead (anna)     2  1:30:00          -  needs attention: three "
@@ -55,14 +55,14 @@ static void test_a_cluster(void **state)
     json_decref(status);
 }
 
-static void test_what_is_not_known(void **state)
+static void test_unknown_values(void **state)
 {
     (void)state;
     struct erg_error err = {0};
     json_t *status;
     check_printed(NULL, "-, policy -: 0 GPUs on 0 nodes, 0 with managed jobs, 0 free\n"
-                        "The resource manager does not answer: this is what was last known.\n"
-                        "\nJobs with GPUs: 0\n\nJobs that wait: 0\n");
+                        "The resource manager does not answer: this is the last known state.\n"
+                        "\nJobs with GPUs: 0\n\nWaiting jobs: 0\n");
     static const char odd[] =
         "{\"at_unix_s\":1e300,\"policy\":7,\"answers\":true,\"power\":[],\"nodes\":[3,{\"gpus\":"
         "[1,null]}],\"jobs\":[4,{\"id\":5,\"gpus\":2,\"nodes\":[1,\"n1\",\"n2\",\"n10\",\"m\"]}],"
@@ -76,7 +76,7 @@ static void test_what_is_not_known(void **state)
                   "  job  phase  GPUs  point  done  s/iteration  ends in  restarts  nodes\n"
                   "  5        -     2      -     -            -        -         -  n[1-2],n10,m\n"
                   "\n"
-                  "Jobs that wait: 1\n"
+                  "Waiting jobs: 1\n"
                   "  job  GPUs  waited  starts in  why it waits\n"
                   "  -       -       -          -  -\n"
                   "\n"
@@ -118,7 +118,7 @@ int main(void)
     tzset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_cluster),
-        cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_unknown_values),
         cmocka_unit_test(test_long_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

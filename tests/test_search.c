@@ -75,7 +75,7 @@ static void exhaustive_without_noise_finds_the_whole_frontier(void **state)
     erg_search_free(result);
 }
 
-static void random_never_repeats_and_knows_what_it_measured(void **state)
+static void random_never_repeats_a_measurement(void **state)
 {
     (void)state;
     struct world world;
@@ -320,7 +320,7 @@ int main(void)
         cmocka_unit_test(latin_design_fills_every_stratum_once),
         cmocka_unit_test(latin_design_of_everything_is_everything),
         cmocka_unit_test(exhaustive_without_noise_finds_the_whole_frontier),
-        cmocka_unit_test(random_never_repeats_and_knows_what_it_measured),
+        cmocka_unit_test(random_never_repeats_a_measurement),
         cmocka_unit_test(later_readings_of_a_config_are_averaged),
         cmocka_unit_test(held_clocks_are_one_estimate),
         cmocka_unit_test(front_of_total_energy_lies_within_front_beyond_blocking_power),

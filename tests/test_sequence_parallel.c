@@ -458,7 +458,7 @@ static void a_job_gets_a_plan_of_its_own(void **state)
 }
 
 /* What a rank cannot hold is said before a run begins. */
-static void shares_that_do_not_come_out_even_are_refused(void **state)
+static void uneven_shares_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -525,7 +525,7 @@ int main(void)
         cmocka_unit_test(rows_that_ranks_cannot_share_are_refused),
         cmocka_unit_test(a_job_gets_a_plan_of_its_own),
         cmocka_unit_test(its_pieces_add_up),
-        cmocka_unit_test(shares_that_do_not_come_out_even_are_refused),
+        cmocka_unit_test(uneven_shares_are_refused),
     };
     return cmocka_run_group_tests(tests, make_quick_folder, remove_folder);
 }

@@ -280,7 +280,7 @@ static void many_groups_are_exchanged(void **state)
                  "expected groups that fill them evenly");
     request.groups = 8;
     chassis.limit.law = ERG_HEAT_PROPORTIONAL;
-    assert_fails(erg_slots_place(&request, &found, &err), &err, "a limit that is held");
+    assert_fails(erg_slots_place(&request, &found, &err), &err, "the limit's law");
 }
 
 int main(void)

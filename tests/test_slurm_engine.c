@@ -37,7 +37,7 @@ static void try_a_life(void)
     place(job, placed_on(H1, 7, H2, 7));
     assert_answer(ERG_ENGINE_REFUSED, err,
                   engine->calls->place(engine, job.id, job.token, placed_on(A1, 1, -1, 0), &err));
-    assert_non_null(strstr(err.message, "is RUNNING (None), expected one that is held"));
+    assert_non_null(strstr(err.message, "is RUNNING (None), expected a held job"));
     assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->hold(engine, job.id, job.token, &err));
 
     /* Moved to other GPUs, and smaller: 85 puts it back, held. */
@@ -334,7 +334,7 @@ static void try_opening(void)
     assert_fails(erg_slurm_engine_open(&opened, &fleet, mini_nodes, "nope", &err), &err,
                  "Slurm has no partition 'nope'");
     assert_fails(erg_slurm_engine_open(&opened, &fleet, unknown, "ergon", &err), &err,
-                 "Slurm has no node 'h7', expected all of type 'h100'");
+                 "Slurm has no node 'h7', expected all nodes of type 'h100'");
     assert_fails(erg_slurm_engine_open(&opened, &fleet, swapped, "ergon", &err), &err,
                  "node h1 has GPUs of the type 'h100' in Slurm (Gres), expected 'a40'");
     assert_fails(erg_slurm_engine_open(&opened, &fleet, mini_nodes, "small", &err), &err,

@@ -413,7 +413,7 @@ static void test_commands(void **state)
     /* One that hangs is ended with all that it started. */
     const char *hangs[] = {"sh", "-c", "sleep 97 & sleep 98", NULL};
     assert_int_equal(erg_slurm_command(hangs, 0.2, &out, &err), ERG_ENGINE_LATER);
-    assert_non_null(strstr(err.message, "Slurm does not answer within 0.2 s"));
+    assert_non_null(strstr(err.message, "no answer from Slurm within 0.2 s"));
     const char *left[] = {"sh", "-c", "echo; exec 1>&- 2>&-; exec sleep 98", NULL};
     assert_int_equal(erg_slurm_command(left, 0.2, &out, &err), ERG_ENGINE_LATER);
 
@@ -483,13 +483,13 @@ static void test_advice(void **state)
          "ergon",
          {1, 1, 1, 1, 1},
          3,
-         "partition ergon has PriorityTier 1, no other one"},
+         "partition ergon has PriorityTier 1, the highest on its nodes"},
         {CONFIG("(null)", "30", "30", "(null)"),
          shared,
          "ergon",
          {0, 0, 0, 0, 1},
          3,
-         "and all, with 5, has nodes of it"},
+         "but all, which shares nodes with it, has 5"},
         {CONFIG("80-84,86-90", "119", "299", "cray,lua"),
          own,
          NULL,

@@ -565,7 +565,7 @@ static void write_tokens(void)
     assert_ok(erg_file_write(in_folder("tokens"), (const char *)tokens, sizeof tokens, &err), &err);
 }
 
-static void memory_is_what_the_trainer_takes(void **state)
+static void memory_equals_that_of_the_trainer(void **state)
 {
     enum { RUNS = 200 };
     (void)state;
@@ -763,7 +763,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rooms_are_those_of_the_schedule),
         cmocka_unit_test(copies_fit_between_the_passes),
-        cmocka_unit_test(memory_is_what_the_trainer_takes),
+        cmocka_unit_test(memory_equals_that_of_the_trainer),
         cmocka_unit_test(commands_count_as_the_engine_does),
         cmocka_unit_test(commands_know_modes_and_ratios),
         cmocka_unit_test(copies_are_said),

@@ -237,8 +237,8 @@ static void plans_keep_them(void **state)
     assert_memory_equal(again->step_ends, ends, sizeof ends);
     erg_plan_free(again);
     /* It is shown: of the selected point, with the sum. */
-    check_here("show @/plan.json", ", of which 0.3750 s sum gradients and "
-                                   "gather weights, 0.6250 s optimize");
+    check_here("show @/plan.json", "gradient sums and weight gathers take 0.3750 s, "
+                                   "the optimizer 0.6250 s");
     check_here("show @/plan.json", "a step takes beyond it: 1.000 s, ");
     struct erg_text command = with_folder("show @/plan.json --json");
     struct program_result shown = run_program(command.data);

@@ -63,7 +63,7 @@ static size_t next_of(const struct pipelines *p, long data)
     return point;
 }
 
-static void nobody_is_late(void **state)
+static void no_pipeline_is_late(void **state)
 {
     (void)state;
     const struct pipelines p = {.pace = {{1, 1}, {1.01, 1}, {1, 1.01}}};
@@ -130,7 +130,7 @@ static void not_known_is_no_lateness(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_late),
+        cmocka_unit_test(no_pipeline_is_late),
         cmocka_unit_test(others_follow_the_late_one),
         cmocka_unit_test(the_late_one_changes),
         cmocka_unit_test(not_known_is_no_lateness),

@@ -190,12 +190,12 @@ static void test_refusals(void **state)
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"], microbatch: [0]}]\n",
          "key 'points[0].microbatch[0]': expected a number from 1"},
         {"points: [{model: gpt3-175b, layouts: [\"t=8\", \"t=8\"]}]\n",
-         "the point 'gpt3-175b/t=8/b=1/base' is there twice"},
+         "the point 'gpt3-175b/t=8/b=1/base' is listed twice"},
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"]}]\nfigures: [4, 6]\n",
          "key 'figures[1]': expected one of 4, 5, 8, 10, 13, 15 and 17, got 6"},
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"]}]\noptimisations: [cc]\nrecompute: "
          "[full]\n",
-         "'optimisations' beside it"},
+         "'optimisations' sets overlap"},
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"]}]\nlayers: [\"12;12\"]\n",
          "key 'layers[0]': expected equal, alternate+1"},
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"]}]\nfaults: [{node: 4, clock_share: "
@@ -232,7 +232,7 @@ static void test_impossible(void **state)
     static const char *const cases[][2] = {
         {"t=3,p=4", "GPUs are not a multiple"},
         {"t=1,p=32,e=2", "has no experts"},
-        {"t=8,p=4,x=1", "not understood"},
+        {"t=8,p=4,x=1", "is invalid"},
         {"t=1,p=5", "not a multiple"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -173,7 +173,7 @@ static void map_by_commands(void **state)
     snprintf(command, sizeof command, "layout '%s' -l t=8,p=4 -r full --json", job);
     check_program(command, 0, "\"parameters\": 150994944");
     snprintf(command, sizeof command, "optimize '%s' 2>&1", job);
-    check_program(command, 2, "key 'lora': ergon optimize trains no adapters, but all weights");
+    check_program(command, 2, "key 'lora': ergon optimize trains all weights, not adapters");
     unlink(job);
     rmdir(folder);
 }

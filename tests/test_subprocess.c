@@ -22,7 +22,7 @@ static struct erg_subprocess run(const char *line, const char *const *environmen
     return process;
 }
 
-static void an_environment_is_all_that_there_is(void **state)
+static void a_given_environment_is_used_alone(void **state)
 {
     (void)state;
     static const char *const given[] = {"A=1", "B=two words", NULL};
@@ -83,7 +83,7 @@ static void ends_are_told_apart(void **state)
     erg_subprocess_release(&process);
 }
 
-static void what_cannot_be_started_is_said(void **state)
+static void failed_starts_are_reported(void **state)
 {
     (void)state;
     struct erg_subprocess process;
@@ -118,10 +118,10 @@ static void long_answers_end_at_the_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_environment_is_all_that_there_is),
+        cmocka_unit_test(a_given_environment_is_used_alone),
         cmocka_unit_test(signals_are_as_at_a_shell),
         cmocka_unit_test(ends_are_told_apart),
-        cmocka_unit_test(what_cannot_be_started_is_said),
+        cmocka_unit_test(failed_starts_are_reported),
         cmocka_unit_test(long_answers_end_at_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

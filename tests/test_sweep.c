@@ -217,7 +217,7 @@ static void test_intervals(void **state)
     struct erg_documents *store = store_of("intervals", 0, 1);
     static const double values[3][2] = {{10, 9}, {20, 18}, {60, 57}};
     assert_fails(erg_sweep_document(sweep, store, &document, &err), &err,
-                 "none of its 8 simulations is there");
+                 "none of its 8 simulations has a result");
     for (unsigned seed = 0; seed < 3; seed++)
         for (unsigned policy = 0; policy < 2; policy++)
             put_value(sweep, store, (struct erg_sweep_point){.seed = seed, .policy = policy},
@@ -524,21 +524,22 @@ static void test_refusals(void **state)
         const char *text, *says;
     } cases[] = {
         {SMALL, "sweep.yaml:1: the key 'policies' is missing"},
-        {SMALL "policies: [fcfs]\nload: [1]\n", "sweep.yaml:5: the key 'load' is not known; did "
+        {SMALL "policies: [fcfs]\nload: [1]\n", "sweep.yaml:5: unknown key 'load'; did "
                                                 "you mean 'loads'?"},
-        {SMALL "policies: [fcfs, fifo]\n", "sweep.yaml:4: key 'policies[1]': there is no policy"},
-        {SMALL "policies: [fcfs, fcfs]\n", "key 'policies[1]': 'fcfs' is there twice"},
+        {SMALL "policies: [fcfs, fifo]\n",
+         "sweep.yaml:4: key 'policies[1]': unknown policy 'fifo'"},
+        {SMALL "policies: [fcfs, fcfs]\n", "key 'policies[1]': 'fcfs' is listed twice"},
         {SMALL "policies: [fcfs]\nreference: sia\n", "sweep.yaml:5: key 'reference': expected one "
                                                      "of the policies, got 'sia'"},
         {SMALL "policies: [fcfs]\nloads: [1, 0]\n", "sweep.yaml:5: key 'loads[1]': expected a "
                                                     "number from 0.001 to 1000, got 0"},
-        {SMALL "policies: [fcfs]\nloads: [2, 1, 2]\n", "key 'loads[2]': 2 is there twice"},
+        {SMALL "policies: [fcfs]\nloads: [2, 1, 2]\n", "key 'loads[2]': 2 is listed twice"},
         {SMALL "policies: [fcfs]\npower_caps: [1.5]\n", "key 'power_caps[0]': expected a number"},
         {SMALL "policies: [fcfs]\nseeds: 3\n", "sweep.yaml:5: key 'seeds': every seed would give "
                                                "the same results"},
         {SMALL "policies: [fcfs]\nseeds: 0\nresample: true\n", "key 'seeds': expected a number"},
         {SMALL "policies: [fcfs]\nfailures: {mean_h: 100}\n", "expected the key 'rounds'"},
-        {SMALL "policies: [fcfs]\naccounting: fair\n", "the key 'accounting' is not known"},
+        {SMALL "policies: [fcfs]\naccounting: fair\n", "unknown key 'accounting'"},
         {SMALL "policies: [fcfs]\npool_traces: true\n", "expected at least two traces"},
         {"clusters: [none.yaml]\ntraces: [a]\nprofiles: " DATA "\npolicies: [fcfs]\n",
          "sweep.yaml:1: key 'clusters[0]': reading '"},

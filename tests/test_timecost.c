@@ -505,7 +505,7 @@ static int32_t count_events(size_t activities, const struct timecost_arc *arcs, 
     return count;
 }
 
-static void test_moments_that_need_not_differ_are_one_event(void **state)
+static void test_close_moments_are_one_event(void **state)
 {
     (void)state;
     int32_t left;
@@ -539,7 +539,7 @@ int main(void)
         cmocka_unit_test(test_four_stages_sixteen_microbatches),
         cmocka_unit_test(test_random_graphs_match_brute_force),
         cmocka_unit_test(test_fixed_activities_have_one_schedule),
-        cmocka_unit_test(test_moments_that_need_not_differ_are_one_event),
+        cmocka_unit_test(test_close_moments_are_one_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void ids_are_those_of_the_library(void **state)
 }
 
 /* U+180E is no white space in Unicode; PCRE2 takes it for some. Ids: the library's. */
-static void white_space_is_that_of_unicode(void **state)
+static void white_space_follows_unicode(void **state)
 {
     (void)state;
     struct erg_tokenizer *tokenizer = load(TOKENIZERS "gpt2");
@@ -147,7 +147,7 @@ static void check_refused(const char *part, const char *by, const char *message)
     erg_text_release(&document);
 }
 
-static void what_is_not_read_is_refused(void **state)
+static void unsupported_keys_are_refused(void **state)
 {
     (void)state;
     check_refused("null", "0", NULL);
@@ -177,10 +177,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_the_library),
-        cmocka_unit_test(white_space_is_that_of_unicode),
+        cmocka_unit_test(white_space_follows_unicode),
         cmocka_unit_test(bytes_are_a_vocabulary),
         cmocka_unit_test(long_pieces_are_merged),
-        cmocka_unit_test(what_is_not_read_is_refused),
+        cmocka_unit_test(unsupported_keys_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

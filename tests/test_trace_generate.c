@@ -229,20 +229,20 @@ static void test_refusals(void **state)
     "jobs: 1\njobs_per_day: 1\nduration: {median_h: 1, sigma: 1, least_h: 0, most_h: 9}\n"
     assert_refused(LITTLE, "'gpus'");
     assert_refused(LITTLE "gpus: [{count: 3, weight: 1}]\n",
-                   "recipe.yaml:4: key 'gpus[0]': no job could be drawn with this");
+                   "recipe.yaml:4: key 'gpus[0]': no job could be drawn");
     assert_refused(LITTLE "gpus:\n  - {count: 1, weight: 1}\n  - {count: 3200, weight: 1}\n",
-                   "recipe.yaml:6: key 'gpus[1]': no job could be drawn with this");
+                   "recipe.yaml:6: key 'gpus[1]': no job could be drawn");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\n"
                           "models:\n"
                           "  - {model: Llama-3.2-1B, size: 1.24B, batch: 128, weight: 2}\n"
                           "  - {model: Llama-2-7b-hf, size: 6.74B, batch: 128, weight: 1}\n",
-                   "recipe.yaml:7: key 'models[1]': no job could be drawn with this");
+                   "recipe.yaml:7: key 'models[1]': no job could be drawn");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 0}]\n", "'gpus[0].weight'");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\ntypes: [{name: V100, weight: 1}]\n",
                    "recipe.yaml:5: key 'types[0].name': the cluster has no GPU type 'V100'");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\n"
                           "models: [{model: bert, size: 1B, batch: 8, weight: 1}]\n",
-                   "know no bert of size 1B with batches of 8");
+                   "have no bert of size 1B with batches of 8");
     assert_refused(LITTLE "gpus: [{count: 1, weight: 1}]\ndaily_swing: 1.5\n", "'daily_swing'");
     assert_refused("jobs: 1\njobs_per_day: 1\ngpus: [{count: 1, weight: 1}]\n"
                    "duration: {median_h: 10, sigma: 1, least_h: 0, most_h: 9}\n",

@@ -454,13 +454,13 @@ static void assert_refused(const char *log, const char *part)
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_refused("a,b\n1,2\n", "log: its columns are those of no log that is known");
+    assert_refused("a,b\n1,2\n", "log: the columns match no supported log");
     assert_refused(HELIOS, "no job in it asked for GPUs");
     assert_refused(HELIOS "7,u,v,8,6,1,DONE,yesterday,x,y,3600,5\n",
                    "log:2: column 'submit_time': expected a time such as");
     assert_refused(HELIOS "7,u,v,8,6,1,DONE,5,x,y,-1,5\n", "log:2: column 'duration'");
     assert_refused("name,time,application,num_replicas,batch_size\na,1,gpt,4,64\n",
-                   "log:2: how long 'gpt' runs is not known");
+                   "log:2: the duration of 'gpt' is unknown");
     assert_refused("job_id,submission_time,num_iteration,model_name,batch_size,num_gpu,gpu_type\n"
                    "x,5000,1234,bert__1B,128,4,a100\n",
                    "log:2: the profiles in");

@@ -165,7 +165,7 @@ static void a_trainer_chooses_each_product_once(void **state)
     close_rank(&rank);
 }
 
-static void equal_bits_need_that_nothing_is_chosen(void **state)
+static void equal_bits_need_fixed_algorithms(void **state)
 {
     (void)state;
     struct rank rank;
@@ -229,7 +229,7 @@ static void fail_rank(const struct erg_launch_environment *env, struct erg_rende
     close_rank(&rank);
 }
 
-static void what_fails_on_one_rank_ends_all(void **state)
+static void a_failure_on_one_rank_ends_all(void **state)
 {
     (void)state;
     *shared = (struct shared){0};
@@ -251,10 +251,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trainer_chooses_each_product_once),
-        cmocka_unit_test(equal_bits_need_that_nothing_is_chosen),
+        cmocka_unit_test(equal_bits_need_fixed_algorithms),
         cmocka_unit_test(questions_choose_nothing),
         cmocka_unit_test(ranks_choose_in_turns),
-        cmocka_unit_test(what_fails_on_one_rank_ends_all),
+        cmocka_unit_test(a_failure_on_one_rank_ends_all),
     };
     return cmocka_run_group_tests(tests, make, remove_folder);
 }

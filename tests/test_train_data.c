@@ -56,7 +56,7 @@ static void every_epoch_is_a_permutation(void **state)
     json_decref(cases);
 }
 
-static void order_goes_on_from_any_place(void **state)
+static void order_continues_from_any_place(void **state)
 {
     (void)state;
     for (int several = 0; several < 2; several++) {
@@ -273,7 +273,7 @@ static void work_60_ms(void *context)
     ++*(int *)context;
 }
 
-static void what_is_read_ahead_is_waited_for(void **state)
+static void read_ahead_is_awaited(void **state)
 {
     (void)state;
     int done = 0;
@@ -298,9 +298,9 @@ static void what_is_read_ahead_is_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_read_ahead_is_waited_for),
+        cmocka_unit_test(read_ahead_is_awaited),
         cmocka_unit_test(every_epoch_is_a_permutation),
-        cmocka_unit_test(order_goes_on_from_any_place),
+        cmocka_unit_test(order_continues_from_any_place),
         cmocka_unit_test(rates_are_those_of_the_table),
         cmocka_unit_test(hashes_are_those_of_the_table),
         cmocka_unit_test(initial_weights_are_those_of_the_table),

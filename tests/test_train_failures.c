@@ -126,7 +126,7 @@ static void kill_at_random(const char *layout, int count, uint64_t seed)
         kill(victim > 0 ? victim : launcher, SIGKILL);
         int status = finish_launched(launcher);
         struct erg_text all = output_of_all();
-        resumed += strstr(all.data, "goes on from") != NULL;
+        resumed += strstr(all.data, "continues from") != NULL;
         if (status != 0 && status != 1 && status != 137)
             fail_msg("ergon run ended with %d:\n%s", status, all.data);
         bool over = strstr(all.data, "trained 40 steps") != NULL;
@@ -441,7 +441,7 @@ static void make_infinite(const char *model, const char *tensor)
 }
 
 /* Ten steps, a checkpoint, and a sentence with the tensor. */
-static void a_weight_that_is_infinite_is_named(void **state)
+static void an_infinite_weight_is_named(void **state)
 {
     (void)state;
     shell("cp -r @/t2p2-model @/infinite-model");
@@ -450,8 +450,8 @@ static void a_weight_that_is_infinite_is_named(void **state)
     finish();
     for (int rank = 0; rank < 4; rank++)
         check_status(rank, 1);
-    check_sentence("the gradients of 10 steps in a row are not finite, and nothing was learned of "
-                   "them; the first weight that is not finite is in "
+    check_sentence("the gradients of 10 steps in a row are not finite, and no weights were "
+                   "updated; the first weight that is not finite is in "
                    "'model.layers.1.mlp.gate_proj.weight'; the last checkpoint is ");
     assert_int_equal(lines_of("infinite"), 10);
     shell("test $(readlink @/infinite/latest) = step-00000010 && "
@@ -482,7 +482,7 @@ static void a_checkpoint_that_does_not_fit_is_a_warning(void **state)
 }
 
 /* A disk of 1 MB has room for one checkpoint of a larger model, and keeps it. */
-static void a_full_disk_keeps_what_is_there(void **state)
+static void a_full_disk_keeps_existing_files(void **state)
 {
     (void)state;
     struct erg_text mount =
@@ -554,7 +554,7 @@ static void damage_of_any_file_is_noticed(void **state)
         for (int rank = 0; rank < world.ranks; rank++)
             check_status(rank, 0);
         if (!strstr(all.data, "step-00000039, step 39") ||
-            times_in(all.data, "; the checkpoint before it is taken") != 1)
+            times_in(all.data, "; using the checkpoint before it") != 1)
             fail_msg("byte %ld of %s: %s", at, name, all.data);
         erg_text_release(&all);
         flip(in_folder(name), at, mask);
@@ -579,9 +579,9 @@ int main(void)
         cmocka_unit_test(the_run_before_gives_way),
         cmocka_unit_test(a_stopped_rank_ends_the_job),
         cmocka_unit_test(bad_data_stops_behind_the_last_good_step),
-        cmocka_unit_test(a_weight_that_is_infinite_is_named),
+        cmocka_unit_test(an_infinite_weight_is_named),
         cmocka_unit_test(a_checkpoint_that_does_not_fit_is_a_warning),
-        cmocka_unit_test(a_full_disk_keeps_what_is_there),
+        cmocka_unit_test(a_full_disk_keeps_existing_files),
         cmocka_unit_test(damage_of_any_file_is_noticed),
     };
     return cmocka_run_group_tests(tests, make_jobs, remove_folder);

@@ -159,8 +159,8 @@ static void a_weight_is_infinite(const struct erg_launch_environment *env,
     assert_fails(erg_trainer_step(rank.trainer, 0, &step, &err), &err, "");
     if (env->rank == 0)
         assert_non_null(strstr(err.message,
-                               "gradients of 10 steps in a row are not finite, and nothing was "
-                               "learned of them; the first weight that is not finite is in "
+                               "gradients of 10 steps in a row are not finite, and no weights "
+                               "were updated; the first weight that is not finite is in "
                                "'model.layers.1.mlp.down_proj.weight'"));
     else
         assert_string_equal(err.message, "");
@@ -274,7 +274,7 @@ static void note_stuck(const char *sentence)
 }
 
 /* Nobody else can end a rank that is alone. */
-static void a_hang_of_one_rank_ends_it_from_beside(void **state)
+static void a_hung_rank_is_ended_by_its_watchdog(void **state)
 {
     (void)state;
     struct rank rank;
@@ -431,7 +431,7 @@ int main(void)
         cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
         cmocka_unit_test(ten_such_steps_end_the_run),
         cmocka_unit_test(a_rank_that_hangs_is_named),
-        cmocka_unit_test(a_hang_of_one_rank_ends_it_from_beside),
+        cmocka_unit_test(a_hung_rank_is_ended_by_its_watchdog),
         cmocka_unit_test(a_failure_at_once_is_not_called_stuck_at_once),
         cmocka_unit_test(checkpoints_are_written_while_training_goes_on),
         cmocka_unit_test(a_checkpoint_can_be_given_up),

@@ -597,7 +597,7 @@ static void check_lines(const char *path, const int *steps, size_t count)
     free(text);
 }
 
-static void a_run_goes_on(void **state)
+static void a_run_continues(void **state)
 {
     (void)state;
     struct erg_job *job = load_job("");
@@ -650,7 +650,7 @@ static void a_run_goes_on(void **state)
 
     about.step = 0;
     about.fresh = true;
-    assert_fails(erg_run_log_open(&log, &about, &err), &err, "metrics.jsonl': this file is there");
+    assert_fails(erg_run_log_open(&log, &about, &err), &err, "metrics.jsonl': this file exists");
     assert_ok(erg_run_log_close(&log, &err), &err);
     free(run);
     erg_job_free(job);
@@ -679,9 +679,9 @@ static void the_folder_of_another_run_is_refused(void **state)
     assert_ok(erg_run_log_close(&log, &err), &err);
     shell("rm @/claimed/metrics.jsonl");
     about.job = other;
-    check_refused(&about, "/claimed/run.json': this file is there already, of another run");
+    check_refused(&about, "/claimed/run.json': this file exists, of another run");
     about.step = 4;
-    check_refused(&about, "/claimed/run.json': this file is there already, of another run");
+    check_refused(&about, "/claimed/run.json': this file exists, of another run");
     shell("test ! -e @/claimed/metrics.jsonl");
     /* The same run goes on without its log, but does not begin anew beside its checkpoint. */
     about.job = job;
@@ -690,11 +690,11 @@ static void the_folder_of_another_run_is_refused(void **state)
     shell("cd @/claimed && rm metrics.jsonl && touch latest");
     about.step = 0;
     about.fresh = true;
-    check_refused(&about, "/claimed/latest': this file is there already");
+    check_refused(&about, "/claimed/latest': this file exists");
     /* A folder without run.json is of nobody, unless it has what a run would replace. */
     shell("rm @/claimed/run.json");
     about.fresh = false;
-    check_refused(&about, "/claimed/latest': this file is there already");
+    check_refused(&about, "/claimed/latest': this file exists");
     shell("rm @/claimed/latest");
     assert_ok(erg_run_log_open(&log, &about, &err), &err);
     assert_ok(erg_run_log_close(&log, &err), &err);
@@ -720,7 +720,7 @@ int main(void)
         cmocka_unit_test(event_file_is_the_golden_one),
         cmocka_unit_test(scalars_of_a_line),
         cmocka_unit_test(long_runs_are_thinned),
-        cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(a_run_continues),
         cmocka_unit_test(the_folder_of_another_run_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -178,7 +178,7 @@ static void a_run_follows_plans(void **state)
     assert_same_run("slow", "plain");
 }
 
-static void what_is_no_plan_changes_nothing(void **state)
+static void an_invalid_plan_changes_nothing(void **state)
 {
     (void)state;
     static const struct {
@@ -496,7 +496,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_follows_plans),
-        cmocka_unit_test(what_is_no_plan_changes_nothing),
+        cmocka_unit_test(an_invalid_plan_changes_nothing),
         cmocka_unit_test(a_signal_ends_the_pause),
         cmocka_unit_test(a_run_takes_points),
         cmocka_unit_test(a_run_holds_its_power),

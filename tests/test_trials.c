@@ -91,7 +91,7 @@ static void the_fastest_is_found_by_turns(void **state)
 }
 
 /* Half-widths are those of Student's t: of 0.79, 0.80, 0.81 the mean is 0.8 ± 4.303 x 0.01 / √3. */
-static void what_is_saved_has_its_uncertainty(void **state)
+static void savings_have_an_uncertainty(void **state)
 {
     (void)state;
     struct erg_trials trials = begin(2, 18, none);
@@ -114,7 +114,7 @@ static void what_is_saved_has_its_uncertainty(void **state)
     assert_near(cost.step_j_half, 2.4841 + 2, 1e-3); /* and the sensors' 2 J */
 }
 
-static void energy_decides_where_time_does_not(void **state)
+static void energy_breaks_ties_of_time(void **state)
 {
     (void)state;
     struct device device = {
@@ -386,8 +386,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fastest_is_found_by_turns),
-        cmocka_unit_test(what_is_saved_has_its_uncertainty),
-        cmocka_unit_test(energy_decides_where_time_does_not),
+        cmocka_unit_test(savings_have_an_uncertainty),
+        cmocka_unit_test(energy_breaks_ties_of_time),
         cmocka_unit_test(unknown_energy_leaves_it_to_time),
         cmocka_unit_test(sequential_may_win),
         cmocka_unit_test(the_budget_bounds_trials),

@@ -306,14 +306,14 @@ static void test_steps_that_change(void **state)
     world_end(&world);
 }
 
-static void test_what_is_refused(void **state)
+static void test_refusals_of_options(void **state)
 {
     (void)state;
     struct world world = world_of(1, FOLLOWS "gpu 0 fail SetPowerManagementLimit 4\n");
     struct erg_tune *tune;
     struct erg_error err;
     struct erg_tune_options options = quick(ERG_TUNE_NONE);
-    assert_fails(erg_tune_open(&tune, &options, &err), &err, "nothing is set that is not named");
+    assert_fails(erg_tune_open(&tune, &options, &err), &err, "ERG_TUNE_CLOCK");
     assert_int_equal(err.status, ERG_USAGE);
     options = quick(ERG_TUNE_POWER);
     assert_fails(erg_tune_open(&tune, &options, &err), &err, "preparing to set the power limit");
@@ -349,10 +349,13 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),           cmocka_unit_test(test_noise_and_drift),
-        cmocka_unit_test(test_selectors),       cmocka_unit_test(test_a_power_limit),
-        cmocka_unit_test(test_a_clock),         cmocka_unit_test(test_steps_that_change),
-        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_noise_and_drift),
+        cmocka_unit_test(test_selectors),
+        cmocka_unit_test(test_a_power_limit),
+        cmocka_unit_test(test_a_clock),
+        cmocka_unit_test(test_steps_that_change),
+        cmocka_unit_test(test_refusals_of_options),
     };
     return cmocka_run_group_tests(tests, begin, remove_folder);
 }

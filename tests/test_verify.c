@@ -90,7 +90,7 @@ static size_t check_rows(const char *job, const char *out, const char *more, siz
     return types[0] + types[1];
 }
 
-static void stacks_cost_what_their_pieces_add_up_to(void **state)
+static void stacks_cost_the_sum_of_their_pieces(void **state)
 {
     (void)state;
     assert_int_equal(check_rows("job.yaml", "out", "--json", 2), 2);
@@ -155,7 +155,7 @@ static void a_stack_has_no_more_layers_than_the_model(void **state)
     erg_text_release(&result.out);
 }
 
-static void what_shares_the_power_cap_is_said(void **state)
+static void shared_power_caps_are_reported(void **state)
 {
     (void)state;
     static const char said[] = "At the power cap all of a stack shares one clock";
@@ -200,7 +200,7 @@ static struct erg_verification sample(void)
     return verification;
 }
 
-static void what_is_too_far_apart_is_named(void **state)
+static void large_differences_are_named(void **state)
 {
     (void)state;
     struct erg_error err = {0};
@@ -222,13 +222,13 @@ static void what_is_too_far_apart_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stacks_cost_what_their_pieces_add_up_to),
+        cmocka_unit_test(stacks_cost_the_sum_of_their_pieces),
         cmocka_unit_test(a_plan_of_another_job_is_refused),
         cmocka_unit_test(a_plan_for_other_constants_is_refused),
         cmocka_unit_test(a_stack_has_no_more_layers_than_the_model),
-        cmocka_unit_test(what_shares_the_power_cap_is_said),
+        cmocka_unit_test(shared_power_caps_are_reported),
         cmocka_unit_test(one_rank_works_on_emulated_gpus),
-        cmocka_unit_test(what_is_too_far_apart_is_named),
+        cmocka_unit_test(large_differences_are_named),
     };
     return cmocka_run_group_tests_name("verify", tests, set_up, remove_folder);
 }

@@ -347,7 +347,7 @@ static bool check_a_counter_that_starts_anew(void)
     return known;
 }
 
-static void test_a_counter_that_starts_anew(void **state)
+static void test_a_counter_that_restarts(void **state)
 {
     (void)state;
     check_some_attempt(check_a_counter_that_starts_anew);
@@ -499,7 +499,7 @@ int main(void)
         cmocka_unit_test(test_short_windows),
         cmocka_unit_test(test_a_slow_gpu),
         cmocka_unit_test(test_without_counters),
-        cmocka_unit_test(test_a_counter_that_starts_anew),
+        cmocka_unit_test(test_a_counter_that_restarts),
         cmocka_unit_test(test_no_gpus),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_counters_that_stand_still),

@@ -117,7 +117,7 @@ static void end(struct daemon_world *world)
 
 /* ---- tests ---- */
 
-static void what_is_there_can_be_read(void **state)
+static void existing_values_can_be_read(void **state)
 {
     (void)state;
     struct daemon_world world = begin("gpu * power 0=300\n");
@@ -137,9 +137,9 @@ static void what_is_there_can_be_read(void **state)
     check("GET", "/gpu/get_persistence_mode?gpu_ids=0", 200, "{\"0\":{\"enabled\":false}}");
     check("GET", "/gpu/get_cumulative_energy", 400, "lacks a key; expected gpu_ids");
     check("GET", "/gpu/get_power?gpu_ids=8", 400, "gpu_ids=8: ");
-    check("GET", "/gpu/get_power?gpus=1", 400, "has no key \\\"gpus\\\"");
-    check("GET", "/cpu/get_power", 404, "other routes");
-    check("GET", "/gpu/set_power_limit?gpu_ids=0&power_limit_mw=300000", 404, "other routes");
+    check("GET", "/gpu/get_power?gpus=1", 400, "has an unknown key \\\"gpus\\\"");
+    check("GET", "/cpu/get_power", 404, "unknown route");
+    check("GET", "/gpu/set_power_limit?gpu_ids=0&power_limit_mw=300000", 404, "unknown route");
     check("PUT", "/time", 405, "GET or POST");
     end(&world);
 }
@@ -253,7 +253,7 @@ static void many_connections_are_cut_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_there_can_be_read),
+        cmocka_unit_test(existing_values_can_be_read),
         cmocka_unit_test(leases_last_as_long_as_the_process),
         cmocka_unit_test(a_reset_gives_back),
         cmocka_unit_test(refusals_say_why),

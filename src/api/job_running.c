@@ -129,7 +129,7 @@ static void report(struct job_running *at, enum erg_job_state state)
     erg_text_printf(&whole, "%s\n", text);
     int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0 || write(file, whole.data, whole.count) != (ssize_t)whole.count)
-        erg_log(ERG_LOG_WARNING, "writing '%s': %s; the scheduler of the job hears nothing", path,
+        erg_log(ERG_LOG_WARNING, "writing '%s': %s; the job's scheduler gets no reports", path,
                 strerror(errno));
     if (file >= 0)
         close(file);
@@ -416,7 +416,7 @@ static int finish(struct job_running *at, int status, struct erg_error *err)
         if (!at->heard && at->srun)
             report(at, ERG_JOB_SAVED);
         requeue();
-        return erg_fail(err, ERG_RESUMABLE, "the job has left its GPUs, and goes on later");
+        return erg_fail(err, ERG_RESUMABLE, "the job has left its GPUs and continues later");
     }
     return erg_fail(err, (enum erg_status)status, "the trainer ended with exit status %d", status);
 }

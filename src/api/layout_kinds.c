@@ -80,13 +80,13 @@ static int add_part(struct numbers *numbers, char *part, const struct erg_cluste
         to = from;
     if (!right || from < 1 || to < from || to > MOST || (to - from) / node > RANGE)
         return erg_fail(err, ERG_USAGE,
-                        "%s: '%s%s%s' is not understood; expected numbers from 1 to ten "
-                        "million like 64, ranges of at most %d nodes like 64-1024, or any",
+                        "%s got '%s%s%s'; expected numbers from 1 to ten million like 64, ranges "
+                        "of at most %d nodes like 64-1024, or any",
                         option, part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
     if (cluster->more_count > 0 && to > all)
         return erg_fail(err, ERG_USAGE,
-                        "%s: %ld are more than the %ld GPUs of all kinds in the cluster; expected "
-                        "at most these, since the kind of further GPUs is not known",
+                        "%s got %ld, more than the %ld GPUs of all kinds in the cluster; expected "
+                        "at most that number, since the kind of further GPUs is unknown",
                         option, to, all);
     if (range && cluster->more_count > 0)
         add_mixed_range(numbers, from, to, cluster);
@@ -127,9 +127,10 @@ static int list_numbers(struct numbers *numbers, const struct erg_layout_wish *w
         status = add_part(numbers, part, cluster, option, all, err);
     free(copy);
     if (!status && !numbers->count)
-        status =
-            erg_fail(err, ERG_USAGE, "%s: '%s' holds no whole nodes of %d GPUs; say the numbers",
-                     option, text, cluster->gpus_per_node);
+        status = erg_fail(err, ERG_USAGE,
+                          "%s got '%s', which contains no multiple of the %d GPUs of a node; "
+                          "expected numbers instead of a range",
+                          option, text, cluster->gpus_per_node);
     if (status)
         return -1;
     qsort(numbers->items, numbers->count, sizeof *numbers->items, compare_longs);
@@ -162,7 +163,7 @@ static int load_kind(struct erg_layout_query *at, struct erg_layout_search *sear
         used = at->job->kinds[index].engine;
     if (!used && index == 0)
         return erg_fail(err, ERG_USAGE,
-                        "%s does not say what trains it; expected the key 'engine' there or "
+                        "%s: missing key 'engine', the training engine; expected it there or "
                         "%sengine NAME, for example megatron-a100 (data/engines)",
                         at->job->path, wish->dashes ? "--" : "");
     if (erg_layout_kind_init(kind, nodes, own ? own->gpu : at->gpus[index], used, err) != 0)
@@ -175,9 +176,9 @@ static int load_kind(struct erg_layout_query *at, struct erg_layout_search *sear
     for (size_t i = 0; i < index; i++)
         if (strcasecmp(search->kinds[i].name, kind->name) == 0)
             return erg_fail(err, ERG_FAILED,
-                            "several nodes of the cluster have %s, so a plan could not say "
-                            "which of them a stage lies on; expected more_nodes with GPUs of "
-                            "other names, for example a copy of the GPU's file with another",
+                            "several entries of nodes have the GPU %s, and a plan cannot tell them "
+                            "apart; expected more_nodes with GPUs of other names, for example a "
+                            "copy of the GPU's file with another name",
                             kind->name);
     return 0;
 }

@@ -282,7 +282,7 @@ int erg_layout_query_plan(struct erg_plan **out, const struct erg_layout_query *
     if (choice->pick_count == 0)
         return erg_fail(
             err, ERG_USAGE,
-            "a plan needs clocks; expected an objective or a bound by which to choose them");
+            "a plan contains clocks; expected an objective or a limit by which to choose them");
     const struct erg_layout_pick *pick = &choice->picks[0];
     const struct erg_layout_planned *planned = &choice->layouts[pick->option];
     const struct erg_layout_frontier *frontier = &planned->frontier;

@@ -30,8 +30,8 @@ static int check_wish(struct erg_memory_query *query, struct erg_error *err)
         return 0;
     if (!erg_parse_bytes(wish->solve, &query->solve_bytes))
         return erg_fail(err, ERG_USAGE,
-                        "%s got \"%.80s\", but must be a number of bytes like 6e10, "
-                        "64GiB, 500MiB or 64GB, or gpu, for each GPU's memory",
+                        "%s got \"%.80s\", expected a number of bytes like 6e10, 64GiB, 500MiB or "
+                        "64GB, or gpu, for each GPU's memory",
                         word(wish, "--solve-offload"), wish->solve);
     if (!(query->solve_bytes >= 1 && query->solve_bytes <= 1e18))
         return erg_fail(err, ERG_USAGE, "%s got %.80s, expected a number of bytes from 1 to 1e+18",
@@ -47,11 +47,10 @@ static int load_kinds(struct erg_memory_query *query, struct erg_error *err)
     if (query->kinds)
         return 0;
     if (!query->engine && !job->engine)
-        return erg_fail(
-            err, ERG_USAGE,
-            "an engine's times say how many each has; expected the key 'engine' in %s or "
-            "%s NAME, for example megatron-a100 (data/engines)",
-            job->path, word(query->wish, "--engine"));
+        return erg_fail(err, ERG_USAGE,
+                        "the layers of each stage depend on an engine's times; expected the key "
+                        "'engine' in %s or %s NAME, for example megatron-a100 (data/engines)",
+                        job->path, word(query->wish, "--engine"));
     query->kinds = erg_xcalloc(job->kind_count, sizeof *query->kinds);
     for (size_t k = 0; k < job->kind_count; k++) {
         const struct erg_job_kind *kind = &job->kinds[k];

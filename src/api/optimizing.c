@@ -79,7 +79,7 @@ static void warn_of_excess(const struct erg_job *job, const char *path,
     const struct erg_gpu *gpu = gpu_of_stage(job, worst);
     erg_log(ERG_LOG_WARNING,
             "this will not fit into memory: stage %ld needs %.2f GiB, and a %s has %.2f GiB for "
-            "it; \"ergon memory %s\" prints what would help",
+            "it; \"ergon memory %s\" prints changes that make it fit",
             worst, result->stages[worst].peak_bytes / 0x1p30, gpu->name, usable_bytes(gpu) / 0x1p30,
             path);
 }
@@ -95,7 +95,7 @@ static void warn_of_memory(const struct erg_job *job, const char *path)
         erg_memory_check(&request, &err) == 0 && erg_memory_simulate(&result, &request, &err) == 0)
         warn_of_excess(job, path, &result);
     else
-        erg_log(ERG_LOG_INFO, "whether this fits into memory is not known: %s", err.message);
+        erg_log(ERG_LOG_INFO, "memory was not checked: %s", err.message);
     erg_memory_result_release(&result);
 }
 

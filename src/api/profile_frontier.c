@@ -31,28 +31,27 @@ static int build_request(const struct erg_profile_frontier_wish *values,
     if (profile->chunks > 1 &&
         (chunks != profile->chunks || values->schedule != ERG_SCHEDULE_INTERLEAVED))
         return erg_fail(err, ERG_USAGE,
-                        "The profile %s has %zu chunks of each stage; expected --schedule "
-                        "interleaved --virtual-stages %zu.",
+                        "the profile %s has %zu chunks of each stage; expected --schedule "
+                        "interleaved --virtual-stages %zu",
                         file, profile->chunks, profile->chunks);
     if (values->schedule == ERG_SCHEDULE_1F1B && chunks != 1)
-        return erg_fail(
-            err, ERG_USAGE,
-            "The 1F1B schedule has one virtual stage per stage, but --virtual-stages is "
-            "%zu; expected --schedule interleaved with it.",
-            chunks);
+        return erg_fail(err, ERG_USAGE,
+                        "the 1F1B schedule has one virtual stage per stage, got --virtual-stages "
+                        "%zu; expected --schedule interleaved with it",
+                        chunks);
     if (values->schedule == ERG_SCHEDULE_INTERLEAVED && chunks == 1)
         return erg_fail(err, ERG_USAGE,
-                        "The interleaved schedule needs at least 2 virtual stages per stage; "
-                        "expected --virtual-stages with it.");
+                        "the interleaved schedule needs at least 2 virtual stages per stage; "
+                        "expected --virtual-stages");
     if (profile->virtual_stages % chunks != 0)
-        return erg_fail(err, ERG_USAGE,
-                        "The profile %s has %zu virtual stages, which is no multiple of "
-                        "--virtual-stages %zu.",
-                        file, profile->virtual_stages, chunks);
+        return erg_fail(
+            err, ERG_USAGE,
+            "the profile %s has %zu virtual stages, expected a multiple of --virtual-stages %zu",
+            file, profile->virtual_stages, chunks);
     bool powered = !isnan(values->blocking_power_w);
     if (!powered)
-        erg_log(ERG_LOG_WARNING, "without --blocking-power, a GPU that waits is taken to draw "
-                                 "nothing");
+        erg_log(ERG_LOG_WARNING,
+                "default of --blocking-power: 0 W, so a waiting GPU counts as drawing no power");
     size_t stages = profile->virtual_stages / chunks;
     for (size_t s = 0; s < stages; s++)
         hop_latency_s[s] = values->p2p_latency_s;
@@ -127,7 +126,7 @@ static void print_table(FILE *out, const struct result *result)
     }
     if (shown < count)
         fprintf(out, "%zu of %zu points; --format csv prints all.\n", shown, count);
-    fprintf(out, "Against every instruction at its highest clock: %.6f s, %.3f J.\n",
+    fprintf(out, "Compared with every instruction at its highest clock: %.6f s, %.3f J.\n",
             result->highest_clock_s, result->highest_clock_j);
 }
 

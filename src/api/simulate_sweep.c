@@ -242,7 +242,7 @@ static int run_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *reques
     int result = erg_sweep_run(sweep, store, part, err);
     if (result != 0 && err->status == ERG_INTERRUPTED)
         erg_fail(err, ERG_INTERRUPTED,
-                 "interrupted; every finished simulation is kept, run the same command to go on");
+                 "interrupted; finished simulations are stored, run the same command to continue");
     else if (!request->part) {
         /* A few that failed do not take the others' page away. */
         struct erg_error reason;
@@ -259,7 +259,7 @@ int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *requ
     struct erg_sweep_part part = {0, 1};
     struct erg_sweep *sweep;
     if (!request->output)
-        return erg_fail(err, ERG_USAGE, "--sweep needs --output DIR, where its results are kept");
+        return erg_fail(err, ERG_USAGE, "--sweep needs --output DIR, the folder of its results");
     if (request->part && request->slurm != ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE, "--part and --slurm exclude each other");
     if ((request->part && parse_part(&part, request->part, err) != 0) ||

@@ -36,7 +36,7 @@ static int check_wish(const struct erg_simulating_wish *wish, struct erg_error *
                         wish->dashes ? "--repair needs --mean-failure"
                                      : "repair_s needs failure_s");
     if (!isnan(wish->failure_s) && isinf(wish->until_s))
-        return erg_fail(err, ERG_USAGE, "%s, to know for how long failures are drawn",
+        return erg_fail(err, ERG_USAGE, "%s, which limits the time for which failures are drawn",
                         wish->dashes ? "--mean-failure needs --rounds" : "failure_s needs until_s");
     return 0;
 }
@@ -48,7 +48,7 @@ static int add_policy(struct erg_simulating *at, const char *name, struct erg_er
         return -1;
     for (size_t i = 0; i < at->policies.count; i++)
         if (at->policies.items[i] == policy)
-            return erg_fail(err, ERG_USAGE, "%s: '%s' is named twice",
+            return erg_fail(err, ERG_USAGE, "%s: '%s' is listed twice",
                             at->wish->dashes ? "--policy" : "policies", name);
     ERG_PUSH(&at->policies, items, policy);
     return 0;

@@ -75,7 +75,7 @@ void erg_simulating_print(FILE *out, const struct erg_simulating *at,
     erg_table_text(&text, &table, "  ");
     fputs(text.data, out);
     if (summary->rejected_jobs > 0)
-        fprintf(out, "%ld %s turned away, %ld of them can run on no GPUs of this cluster\n",
+        fprintf(out, "%ld %s rejected, %ld of them can run on no GPUs of this cluster\n",
                 summary->rejected_jobs, summary->rejected_jobs == 1 ? "job was" : "jobs were",
                 summary->unrunnable_jobs);
     erg_text_release(&text);

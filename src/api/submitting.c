@@ -175,9 +175,10 @@ static int read_program(struct submitting *at, struct erg_error *err)
     if (count == 2 && head[0] == '#' && head[1] == '!')
         result = erg_file_read(path, MOST_SCRIPT_BYTES, &at->script, &at->script_length, err);
     else if (access(path, X_OK) != 0)
-        result = erg_fail(
-            err, ERG_FAILED,
-            "'%s' is not an executable program; a script begins with #! and its interpreter", name);
+        result = erg_fail(err, ERG_FAILED,
+                          "'%s' is not an executable program; expected a script to begin with #! "
+                          "and its interpreter",
+                          name);
     const char *base = strrchr(path, '/') + 1;
     const char **command = erg_arena_alloc(&at->arena, at->wish->argument_count * sizeof *command);
     for (size_t i = 0; i < at->wish->argument_count; i++)
@@ -198,18 +199,18 @@ static int prepare_program(struct submitting *at, struct erg_error *err)
         return -1;
     if (!at->live->profiles)
         return erg_fail(err, ERG_FAILED,
-                        "the live file has no profiles, which give the speed of jobs like others; "
+                        "the live file has no profiles, which contain the speeds of models; "
                         "expected its key 'profiles'");
     if (look_into_profiles(at, &found, err) != 0)
         return -1;
     return found ? 0
-                 : erg_fail(err, ERG_INFEASIBLE,
-                            "the profiles in '%s' know no GPUs of %s on which %s-%s with a batch "
-                            "of %ld runs",
-                            at->live->profiles,
-                            at->wish->type ? at->wish->type
-                                           : erg_fleet_type_names(&at->live->fleet, &at->arena),
-                            at->request.family, at->request.size, at->request.batch);
+                 : erg_fail(
+                       err, ERG_INFEASIBLE,
+                       "the profiles in '%s' have no GPUs of %s that run %s-%s with a batch of %ld",
+                       at->live->profiles,
+                       at->wish->type ? at->wish->type
+                                      : erg_fleet_type_names(&at->live->fleet, &at->arena),
+                       at->request.family, at->request.size, at->request.batch);
 }
 
 /* ---- jobs of ergon train ---- */
@@ -271,10 +272,10 @@ static int make_profile(struct submitting *at, struct erg_error *err)
     if (result == 0 && !found)
         result = look_into_profiles(at, &found, err);
     if (result == 0 && !found)
-        result =
-            erg_fail(err, ERG_INFEASIBLE,
-                     "the speed of %s on the GPUs of the cluster is not known: %s%s", at->wish->job,
-                     unknown.data, at->live->profiles ? "; nor do the live file's profiles" : "");
+        result = erg_fail(err, ERG_INFEASIBLE,
+                          "the speed of %s on the GPUs of the cluster is unknown: %s%s",
+                          at->wish->job, unknown.data,
+                          at->live->profiles ? "; the live file's profiles lack it, too" : "");
     erg_text_release(&unknown);
     return result;
 }
@@ -299,8 +300,8 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
             if (strncmp(option, own[k], strlen(own[k])) == 0)
                 return erg_fail(err, ERG_USAGE,
-                                "%s is not for a managed job: its layout follows the GPUs that it "
-                                "is given, and its run lies in its folder",
+                                "%s is not for a managed job: its layout follows from the GPUs "
+                                "that it gets, and its run is in its folder",
                                 own[k]);
     }
     erg_profile_rows_size(job->model, size);
@@ -421,13 +422,13 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
     *late = process.late;
     at->out->id = strtoul(process.out.data, &end, 10);
     if (process.late)
-        result = erg_fail(err, ERG_FAILED,
-                          "sbatch does not answer; the job may have been submitted all the same, "
-                          "with the folder '%s'",
-                          at->out->folder);
+        result = erg_fail(
+            err, ERG_FAILED,
+            "sbatch does not answer; the job may have been submitted, with the folder '%s'",
+            at->out->folder);
     else if (process.status != 0 || end == process.out.data)
-        result =
-            erg_fail(err, ERG_FAILED, "Slurm refuses the job: %s", erg_subprocess_reason(&process));
+        result = erg_fail(err, ERG_FAILED, "Slurm rejected the job: %s",
+                          erg_subprocess_reason(&process));
     erg_subprocess_release(&process);
     return result;
 }

@@ -83,5 +83,5 @@ void erg_interrupt_explain(struct erg_error *err)
     if (err->status == ERG_INTERRUPTED)
         (void)erg_fail(
             err, ERG_INTERRUPTED,
-            "interrupted; every finished measurement is kept, run the same command to go on");
+            "interrupted; finished measurements are stored, run the same command to continue");
 }

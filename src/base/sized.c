@@ -25,8 +25,8 @@ int erg_sized_take(void *own, size_t bytes, const void *given, const char *name,
     for (size_t i = bytes; i < size; i++)
         if (((const unsigned char *)given)[i])
             return erg_fail(err, ERG_USAGE,
-                            "struct %s: byte %zu of %zu is set, and this library knows %zu; "
-                            "expected a library as new as the header of the program",
+                            "struct %s: byte %zu of %zu is set, but this library supports %zu "
+                            "bytes; expected a library as new as the header of the program",
                             name, i, size, bytes);
     memcpy(own, given, size < bytes ? size : bytes);
     memcpy(own, &bytes, sizeof bytes);

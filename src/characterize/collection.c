@@ -1,4 +1,4 @@
-/* Collections: a study's folder read back. */
+/* Collections: reads a study's folder. */
 #include "characterize/collection.h"
 #include "characterize/study_run.h"
 
@@ -31,7 +31,7 @@ static void keep_root(struct collecting *at, json_t *root)
 
 /* ---- results ---- */
 
-/* *result stays as it is where there is no such file. */
+/* *result stays unchanged if there is no such file. */
 static int read_result(struct collecting *at, struct erg_study_result *result, const char *path,
                        struct erg_error *err)
 {
@@ -56,7 +56,7 @@ static int find_twin(struct collecting *at, struct erg_collected *mark, struct e
     return 0;
 }
 
-/* The result of an ID: that of a mark before it with the same one, or read. */
+/* The result of an ID: that of an earlier mark with the same ID, or read from its file. */
 static int find_result(struct collecting *at, struct erg_collected *mark, struct erg_error *err)
 {
     struct erg_collection *collection = at->collection;
@@ -70,7 +70,7 @@ static int find_result(struct collecting *at, struct erg_collected *mark, struct
     char *path = erg_study_point_path(at->folder, mark->id);
     erg_study_result_init(result);
     result->status = ERG_RESULT_SKIPPED;
-    result->message = "this point was not run";
+    result->message = "the point was not run";
     mark->result = result;
     int status = read_result(at, result, path, err);
     free(path);
@@ -147,7 +147,7 @@ static int read_mark(struct collecting *at, struct erg_collected *mark,
         erg_json_long(&point, "sequence", 1, 2000000000, &mark->sequence, err) != 0 ||
         read_layout(mark, &point, arena, err) != 0 || read_unusual(mark, &point, err) != 0)
         return -1;
-    /* It becomes a file name. */
+    /* The ID becomes a file name. */
     if (strspn(mark->id, "0123456789abcdef") != 16 || mark->id[16])
         return erg_json_fail(place, "id", err, "expected 16 hexadecimal digits, got '%.40s'",
                              mark->id);

@@ -1,26 +1,27 @@
 /*
- * A study that was run, as its folder has it: all marks of sweep.json, each with the result of its
- * point. What figures and findings are made of; nothing is run.
+ * A study that was run, read from its folder: all marks of sweep.json, each with the result of its
+ * point. Figures and findings use it; nothing is run.
  */
 #ifndef ERG_CHARACTERIZE_COLLECTION_H
 #define ERG_CHARACTERIZE_COLLECTION_H
 
 #include "characterize/result.h"
 
-/* A mark, with those keys of its point that it is found and drawn by. */
+/* A mark, with the keys of its point by which it is found and drawn. */
 struct erg_collected {
     const char *name, *id, *model, *label, *optimisation, *variant;
-    bool equal; /* a mark before it has the same point */
+    bool equal; /* an earlier mark has the same point */
     const char *recompute, *overlap, *placement;
     long microbatch, batch, sequence;
-    long tensor, pipeline, expert, fsdp, data; /* degrees; 0: not known, of one that cannot be */
+    long tensor, pipeline, expert, fsdp, data; /* degrees; 0: unknown, of an impossible layout */
     bool split;                                /* stages differ in layers */
-    double inlet_c;                            /* NaN: the chassis's own */
+    double inlet_c;                            /* NaN: the chassis's */
     double fault_clock_share;                  /* NaN: no fault */
     long lora_rank;
-    /* Of its point. Where it was not run, one of the status "skipped". */
+    /* The result of its point; status "skipped" if it was not run. */
     const struct erg_study_result *result;
-    const struct erg_study_result *twin; /* of a measured point, the same emulated; NULL: none */
+    const struct erg_study_result *twin; /* of a measured point: the same point emulated; NULL:
+                                          * none */
 };
 
 struct erg_collection {
@@ -28,7 +29,7 @@ struct erg_collection {
     long seed;
     struct erg_collected *marks;
     size_t count;
-    int *figures; /* that the study's file wants */
+    int *figures; /* figures that the study's file lists */
     size_t figure_count;
     struct erg_arena arena; /* private */
     json_t **roots;

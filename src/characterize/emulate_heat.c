@@ -1,4 +1,4 @@
-/* Power of every emulated GPU over an iteration, and the temperatures that follow. */
+/* The power of every emulated GPU over an iteration, and the resulting temperatures. */
 #include "characterize/emulate_internal.h"
 
 #include "base/interrupt.h"
@@ -11,7 +11,7 @@
 
 /* ---- power ---- */
 
-/* J that a GPU's sums of gradients and gathers of weights take of its links. */
+/* Energy in J of a GPU's links for the sums of its gradients and the gathers of its weights. */
 static double gradient_j(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -66,7 +66,7 @@ double erg_emulation_phase_w(const struct emulation *emulation, const struct emu
     return (pass->energy_j + messages_j) / (pass->own_s + pass->spin_s);
 }
 
-/* Mean power of a GPU while another one has passes. */
+/* Mean power of a GPU while another GPU of its board runs a pass. */
 static double power_beside(const struct emulation *emulation, const struct emulated_rank *gpu,
                            const struct emulated_rank *working)
 {
@@ -86,7 +86,7 @@ static double power_beside(const struct emulation *emulation, const struct emula
     return sum_s > 0 ? sum_j / sum_s : gpu->power_w;
 }
 
-/* The GPUs of a board share its cap: each may draw what the others leave while it works. */
+/* The GPUs of a board share its cap: a working GPU may draw what the others leave. */
 static void share_caps(struct emulation *emulation)
 {
     const long group = emulation->gpu.cap_group;
@@ -128,7 +128,7 @@ void erg_emulation_run_power(struct emulation *emulation)
 
 /* ---- heat ---- */
 
-/* Of a GPU's die: K per W that come and go with it, and in how many seconds. */
+/* The thermal resistance of a GPU's die in K per W, and its time constant. */
 static void die_of(const struct emulation *emulation, const struct emulated_rank *gpu,
                    double *k_per_w, double *time_s)
 {
@@ -144,8 +144,8 @@ double erg_emulation_ripple(const struct emulation *emulation, const struct emul
     double k_per_w, time_s, at_k = 0, busy_ks = 0, busy_s = 0;
     assert(emulation->time_s > 0);
     die_of(emulation, gpu, &k_per_w, &time_s);
-    /* The first way gives what an iteration makes of no ripple at its begin; the second begins with
-     * what it ends with. */
+    /* The first pass computes the ripple that an iteration makes from zero; the second starts with
+     * the ripple at the iteration's end. */
     for (int way = 0; way < 2; way++) {
         double before_s = 0;
         for (size_t i = 0; i < lane->count; i++) {
@@ -168,7 +168,7 @@ double erg_emulation_ripple(const struct emulation *emulation, const struct emul
     return busy_s > 0 ? busy_ks / busy_s : 0;
 }
 
-/* Where heat limits a clock, or would at the temperature that follows. */
+/* Returns true if heat limits a clock now, or would at the resulting temperature. */
 static double limit_clock(const struct emulation *emulation, const struct emulated_rank *gpu,
                           double temperature_c)
 {
@@ -182,7 +182,7 @@ static double limit_clock(const struct emulation *emulation, const struct emulat
         .context = &context,
         .request_mhz = gpu->request_mhz,
         .lowest_mhz = emulation->gpu.clock_min_mhz,
-        .cap_w = INFINITY, /* passes keep it themselves */
+        .cap_w = INFINITY, /* passes respect the cap themselves */
     };
     struct erg_thermal_point point;
     if (limit->law == ERG_HEAT_HOLD && temperature_c < limit->hold_c && isinf(gpu->heat_mhz))
@@ -191,9 +191,9 @@ static double limit_clock(const struct emulation *emulation, const struct emulat
     return point.cause == ERG_CLOCK_HEAT ? point.clock_mhz : INFINITY;
 }
 
-/* Towards the clock that heat leaves. A limit that ends rises to the clock that there is without
- * it first: where it ends at once, and so shortens the iteration, it may be back in the next round.
- */
+/* Moves a clock towards the limit of heat. If the limit ends, the clock first rises to the one
+ * without it. To end the limit at once would shorten the iteration, and the limit could return in
+ * the next round. */
 static void move_limit(struct emulated_rank *gpu, double heat_mhz, double damping)
 {
     if (isinf(gpu->heat_mhz)) {
@@ -207,7 +207,7 @@ static void move_limit(struct emulated_rank *gpu, double heat_mhz, double dampin
     }
 }
 
-/* The GPUs of a node that belong to the point. */
+/* The GPUs of a node that the point uses. */
 static void take_powers(const struct emulation *emulation, long node, double *power_w)
 {
     assert(emulation->node_gpus <= ERG_CHASSIS_GPUS);
@@ -218,7 +218,7 @@ static void take_powers(const struct emulation *emulation, long node, double *po
             power_w[emulation->gpu_at[rank].local] = emulation->gpu_at[rank].power_w;
 }
 
-/* Steady temperatures of all GPUs, of the nodes that they lie in. */
+/* Steady temperatures of all GPUs, in their nodes. */
 static void steady(const struct emulation *emulation, double *temperature_c)
 {
     double power_w[ERG_CHASSIS_GPUS], node_c[ERG_CHASSIS_GPUS];
@@ -233,7 +233,7 @@ static void steady(const struct emulation *emulation, double *temperature_c)
 
 /* ---- from a cold start ---- */
 
-/* One iteration at the temperatures at its begin. */
+/* One iteration at the temperatures of its beginning. */
 static void warm_iteration(struct emulation *emulation, struct erg_thermal_state *states)
 {
     double power_w[ERG_CHASSIS_GPUS];
@@ -246,7 +246,7 @@ static void warm_iteration(struct emulation *emulation, struct erg_thermal_state
     erg_emulation_run_passes(emulation);
     erg_emulation_run_schedule(emulation);
     erg_emulation_run_power(emulation);
-    assert(emulation->time_s > 0); /* else the warm-up would never end */
+    assert(emulation->time_s > 0); /* otherwise the warm-up would never end */
     for (long node = 0; node < emulation->nodes; node++) {
         take_powers(emulation, node, power_w);
         erg_thermal_step(&states[node], power_w, emulation->time_s);
@@ -271,10 +271,8 @@ int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct er
     const long most = emulation->point->measuring->settle_most_iterations;
     double power_w[ERG_CHASSIS_GPUS], now_s = 0;
     if (!emulation->heated)
-        return erg_fail(
-            err, ERG_FAILED,
-            "a cold start needs a chassis, and the cluster names none; expected its key "
-            "chassis");
+        return erg_fail(err, ERG_FAILED,
+                        "a cold start needs a chassis; expected the key chassis in the cluster");
     struct erg_thermal_state *states =
         erg_arena_alloc(emulation->arena, (size_t)emulation->nodes * sizeof *states);
     for (long node = 0; node < emulation->nodes; node++) {

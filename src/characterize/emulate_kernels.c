@@ -1,4 +1,4 @@
-/* Seconds and joules of an emulated GPU by category of kernels, from its passes and waits. */
+/* Time and energy of an emulated GPU by category of kernels, computed from its passes and waits. */
 #include "characterize/emulate_kernels.h"
 
 #include "trace/kernel_record.h"
@@ -25,7 +25,7 @@ enum erg_kernel_category erg_emulation_exchange_category(enum erg_comm_kind kind
     }
 }
 
-/* ---- what a pass is made of ---- */
+/* ---- the parts of a pass ---- */
 
 /* Seconds of an exchange, hidden or not. */
 static double exchange_s(const struct emulation *emulation, const struct erg_model_op *op)
@@ -112,7 +112,7 @@ static double issue_slowdown(const struct erg_gpu *gpu, double clock_mhz)
     return fmax(1, gpu->clock_max_mhz / (gpu->memory_issue * clock_mhz));
 }
 
-/* What nothing hides of a pass's exchanges: of experts, or the others. */
+/* Exposed time of a pass's exchanges: those of experts, or the others. */
 static double exposed_exchanges(const struct emulation *emulation, enum erg_layout_pass kind,
                                 bool of_experts)
 {
@@ -157,7 +157,7 @@ void erg_emulation_split(struct erg_emulated_split *split, const struct emulatio
             fit * (experts * mix->expert_s[i] + others * (mix->comm_s[i] - mix->expert_s[i]));
 }
 
-/* Adds `times` passes of a kind: its seconds and joules, all of them. */
+/* Adds the time and energy of `times` passes of one kind. */
 static void add_passes(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                        const struct emulated_rank *gpu, enum erg_layout_pass kind,
                        const struct erg_emulated_mix *mix, double times)
@@ -170,7 +170,7 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
     erg_emulation_split(&split, emulation, gpu, kind, mix);
     const double all_memory_s = split.memory_s + split.norms_s;
     const double product_s = split.product_s;
-    /* What its FLOPs and bytes take; the rest goes by time. */
+    /* Energy by FLOPs and bytes; the rest is proportional to time. */
     const double *items = cost->items;
     const double wires_j = wires > 0 ? gpu->costs.wire_byte_j * wires : 0;
     double named_j = items[ERG_LAYOUT_ENERGY_LINEAR] + items[ERG_LAYOUT_ENERGY_ATTENTION] +
@@ -210,7 +210,7 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
         kernels->idle_j += times * memory_j;
 }
 
-/* ---- what a GPU waits for ---- */
+/* ---- the waits of a GPU ---- */
 
 static void add_wait(struct erg_emulated_kernel *category, double wait_s, double transfer_s,
                      double energy_j)
@@ -221,7 +221,8 @@ static void add_wait(struct erg_emulated_kernel *category, double wait_s, double
     category->energy_j += energy_j;
 }
 
-/* In the exchanges of a pass, for a slower rank of its group; FSDP's, for the network. */
+/* Waits in the exchanges of a pass for a slower rank of its group, and with FSDP for the
+ * network. */
 static void add_spins(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                       const struct emulated_rank *gpu,
                       const struct erg_emulated_mix mixes[ERG_PASSES])
@@ -259,14 +260,14 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
             const double own_s = k ? scatter : shards->layer_gather_s, share = own_s / network_s;
             add_wait(category, 0, microbatches * share * pass->wait_s,
                      microbatches * share * rest_j);
-            /* Of its seconds those beside compute, too. */
+            /* The time of exchanges includes the part that overlaps with compute. */
             category->summed_s += microbatches * fmax(layers * own_s - share * pass->wait_s, 0);
             category->count += own_s > 0 ? microbatches * layers : 0;
         }
     }
 }
 
-/* What the first stage does beside its layers. */
+/* Work of the first stage in addition to its layers. */
 static void add_embedding(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                           const struct emulated_rank *gpu)
 {
@@ -299,7 +300,7 @@ static double messages(const struct emulation *emulation, const struct emulated_
     return stages > 1 ? (own > 0) + (own + 1 < stages * emulation->layout.virtual_stages) : 0;
 }
 
-/* For messages of other stages, sums of gradients, the optimizer. */
+/* Messages of other stages, sums of gradients, the optimizer. */
 static void add_phases(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                        const struct emulated_rank *gpu)
 {

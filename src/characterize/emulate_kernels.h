@@ -1,7 +1,7 @@
 /*
- * What the time of an emulated GPU is by category of kernels, as a trace of it would say
- * (trace/kernel_time.h). Spinning in an exchange for a slower rank and waiting for a message are
- * part of the exchange, as they are of the kernel that waits there; so are all joules meanwhile.
+ * The time of an emulated GPU by category of kernels, as its trace would show it
+ * (trace/kernel_time.h). Spinning in an exchange for a slower rank and waiting for a message count
+ * as part of the exchange, as they do in the kernel that waits; so does the energy of that time.
  */
 #ifndef ERG_CHARACTERIZE_EMULATE_KERNELS_H
 #define ERG_CHARACTERIZE_EMULATE_KERNELS_H
@@ -9,10 +9,11 @@
 #include "characterize/emulate_internal.h"
 #include "ergon/kernels.h"
 
-/* Of the op list of a pass: its exchanges, and how its memory-bound bytes and kernels fall. */
+/* Constants of a pass's op list: its exchanges, and how its memory-bound bytes and its kernels are
+ * distributed over categories. */
 struct erg_emulated_mix {
-    double comm_s[ERG_CATEGORIES];   /* hidden or not */
-    double expert_s[ERG_CATEGORIES]; /* of them, those of experts */
+    double comm_s[ERG_CATEGORIES];   /* exposed or not */
+    double expert_s[ERG_CATEGORIES]; /* the part of experts */
     double wires[ERG_CATEGORIES];
     double count[ERG_CATEGORIES];
     double norm_bytes, other_bytes;
@@ -20,14 +21,14 @@ struct erg_emulated_mix {
 
 enum erg_kernel_category erg_emulation_exchange_category(enum erg_comm_kind kind);
 
-/* Of every kind of pass. */
+/* One for every kind of pass. */
 void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation);
 
-/* Seconds of one pass of a kind on a GPU: they make up its time. Norms are memory-bound, too. */
+/* The time of one pass of a kind on a GPU; the parts add up to it. Norms count as memory-bound. */
 struct erg_emulated_split {
     double product_s, memory_s, norms_s;
-    double comm_s[ERG_CATEGORIES]; /* that nothing hides */
+    double comm_s[ERG_CATEGORIES]; /* exposed */
     double all_comm_s;
     double idle_s; /* between kernels */
 };
@@ -42,7 +43,7 @@ struct erg_emulated_kernels {
     double idle_s, idle_j;
 };
 
-/* Of an iteration: exposed seconds and idle ones make up its time, joules its energy. */
+/* Sums for an iteration: exposed and idle times add up to its time, joules to its energy. */
 void erg_emulation_kernels(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                            const struct emulated_rank *gpu);
 

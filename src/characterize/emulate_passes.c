@@ -1,17 +1,17 @@
-/* What every emulated GPU does in its passes: how long, at which clock, at what energy. */
+/* The passes of every emulated GPU: time, clock and energy. */
 #include "characterize/emulate_internal.h"
 
 #include "device/emulated/power.h"
 
 #include <math.h>
 
-/* Clocks nearer to what was asked for than half a step of the hardware are what was asked for. */
+/* A clock within half a hardware step of the requested one counts as the requested one. */
 static double slack_mhz(const struct erg_gpu *gpu)
 {
     return gpu->clock_step_mhz > 0 ? 0.5 * gpu->clock_step_mhz : 1;
 }
 
-/* The costs of all passes at a clock and temperature. `hot`: room for that GPU. */
+/* The costs of all passes at a clock and temperature. `hot`: scratch space for that GPU. */
 static void costs_at(const struct emulation *emulation, const struct emulated_rank *gpu,
                      double clock_mhz, double temperature_c, struct erg_gpu *hot,
                      struct erg_layout_costs *costs)
@@ -33,7 +33,7 @@ static double wanted_mhz(const struct emulated_rank *gpu)
     return fmin(gpu->request_mhz, gpu->heat_mhz);
 }
 
-/* Some passes of a kind of one GPU, as a part of a pass of its chunk. */
+/* Some passes of one kind on one GPU, as a part of a pass of its chunk. */
 static void add_part(struct emulated_pass *pass, const struct emulation *emulation,
                      const struct emulated_rank *gpu, enum erg_layout_pass kind, double times,
                      double exposed_s)
@@ -43,9 +43,9 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     const double time_s = times * cost->time_s, slack = slack_mhz(&emulation->gpu);
     const double granted = cost->clock_mhz;
     pass->part_s[kind] += time_s;
-    pass->clock_mhz += time_s * granted; /* to be divided */
+    pass->clock_mhz += time_s * granted; /* a sum, to be divided */
     if (gpu->fault_mhz > 0)
-        ; /* neither sets it */
+        ; /* neither limit applies */
     else if (granted < wanted_mhz(gpu) - slack)
         pass->cap_s += time_s;
     else if (granted < gpu->request_mhz - slack)
@@ -90,7 +90,7 @@ void erg_emulation_find_embedding(struct emulation *emulation)
     }
 }
 
-/* The first stage looks words up, and sums their gradients. */
+/* The first stage looks up words, and sums the gradients of their rows. */
 static void add_embedding(struct emulated_pass *pass, const struct emulation *emulation,
                           const struct emulated_rank *gpu, bool backward)
 {
@@ -107,7 +107,7 @@ static void add_embedding(struct emulated_pass *pass, const struct emulation *em
     pass->exposed_s += embedding->exchange_s;
 }
 
-/* With FSDP: what a microbatch waits for the network at its ends. */
+/* With FSDP: the wait of a microbatch for the network at its start and end. */
 static void add_ends(struct emulated_pass *pass, const struct emulation *emulation,
                      const struct emulated_rank *gpu, enum erg_recompute recompute)
 {
@@ -137,7 +137,7 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     const struct erg_pass_cost cost =
         erg_layout_chunk_cost(request, parts, &gpu->costs, layers, backward, head, recompute,
                               erg_layout_offload(layout, gpu->stage));
-    double time_s = 0; /* of passes of layers and head */
+    double time_s = 0; /* time of the passes of layers and head */
     *pass = (struct emulated_pass){
         .own_s = cost.time_s, .energy_j = cost.total_j, .wait_s = cost.wait_s};
     if (!backward || recompute == ERG_RECOMPUTE_FULL)
@@ -160,7 +160,7 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
         add_ends(pass, emulation, gpu, recompute);
 }
 
-/* A GPU that spins has the blocks of its collective on its SMs, and computes nothing. */
+/* The blocks of a collective occupy the SMs of a GPU that spins, and compute nothing. */
 static double spin_power(const struct erg_gpu *hot, double clock_mhz)
 {
     const double voltage = erg_gpu_voltage(hot, clock_mhz);

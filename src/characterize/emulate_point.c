@@ -1,4 +1,5 @@
-/* An emulated point: the fixed point of clocks, times, powers and temperatures. */
+/* An emulated point: solves for clocks, times, powers and temperatures that agree with each
+ * other. */
 #include "characterize/emulate_internal.h"
 
 #include "base/interrupt.h"
@@ -39,7 +40,7 @@ static double busy_clock(const struct emulation *emulation, const struct emulate
     return clock_mhz_s / busy_s;
 }
 
-/* The point without its fault; then its GPUs keep a share of the clocks that they had. */
+/* Computes the point without its fault; then the faulty GPUs keep a share of their clocks. */
 static int begin_fault(struct emulation *emulation, struct erg_error *err)
 {
     const struct erg_study_point *point = emulation->point;

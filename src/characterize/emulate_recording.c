@@ -1,4 +1,4 @@
-/* What a recorder would have written of an emulated iteration. */
+/* Writes the recording that a recorder would have made of an emulated iteration. */
 #include "characterize/emulate_recording.h"
 
 #include "base/memory.h"
@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Metrics that take longer to read are read every fifth time. */
+/* Slow metrics are read every fifth time. */
 enum { MEDIUM_READS = 5 };
 
-/* Of one GPU. The power is that of the iteration before, too, into which sensors look back. */
+/* Writes one GPU. The iteration before has the same power, which sensors with a window see. */
 struct recorded_rank {
     struct erg_virtual_sensor sensor;
     struct erg_series power_w, temperature_c, clock_mhz, reasons, nvlink_b_s, network_b_s;
@@ -34,7 +34,7 @@ static void release(struct recorded_rank *gpu)
     free(gpu->shown_c);
 }
 
-/* What lowers the clock in a phase. */
+/* The reason for a lower clock in a phase. */
 static uint64_t reasons_of(const struct emulated_rank *gpu, const struct emulated_phase *phase)
 {
     const struct emulated_pass *pass = phase->pass < 0 ? NULL : &gpu->passes[phase->pass];
@@ -46,7 +46,7 @@ static uint64_t reasons_of(const struct emulated_rank *gpu, const struct emulate
 }
 
 struct flows {
-    struct erg_link_bytes passes, gradients; /* of an iteration */
+    struct erg_link_bytes passes, gradients; /* per iteration */
     double pass_s, gradient_s;
 };
 
@@ -117,7 +117,7 @@ static void watch(struct recorded_rank *into, const struct emulation *emulation,
     erg_virtual_temperatures(&into->sensor, &into->temperature_c, at_s, reads, into->shown_c);
 }
 
-/* The value of the piece that a moment lies in. */
+/* The value of the piece at a moment. */
 static double at(const struct erg_series *series, double at_s)
 {
     size_t low = 0, high = series->count;
@@ -189,7 +189,7 @@ static int record(const struct emulation *emulation, const struct recorded_rank 
     return status;
 }
 
-/* Beside its name first: what a killed run left of it is not taken for a whole one. */
+/* Writes to a temporary name first: an incomplete file of a killed run must not look complete. */
 static int record_aside(const struct emulation *emulation, const struct recorded_rank *gpus,
                         const double *at_s, size_t reads, const char *folder, struct erg_error *err)
 {

@@ -1,4 +1,4 @@
-/* What an emulated point came to: its metrics, and what every GPU and stage did. */
+/* The result of an emulated point: its metrics, and those of every GPU and stage. */
 #include "characterize/emulate_internal.h"
 #include "characterize/emulate_kernels.h"
 #include "characterize/emulate_recording.h"
@@ -15,15 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory on the package is warmer than the die, and by so many K per W of its own. Assumed. */
+/* Memory on the package is assumed to be warmer than the die, by this many K per W of its own
+ * power. */
 static const double memory_over_die_k = 6, memory_k_per_w = 0.02;
 
-/* As measurements on the emulated device vary (device/emulated): relative, one deviation. */
+/* Relative standard deviations of repeats, as on the emulated device (device/emulated). */
 static const double run_time_noise = 0.003, run_energy_noise = 0.005;
 
 /* ---- values over time ---- */
 
-/* A value and for how long it holds. */
+/* A value and its duration. */
 struct weighted {
     double value, weight;
 };
@@ -38,7 +39,7 @@ static void add(struct weighted_list *list, double value, double weight)
     ERG_PUSH(list, items, (struct weighted){value, weight});
 }
 
-/* What is exceeded for a hundredth of the time. Sorts the list. */
+/* The value that is exceeded for a hundredth of the time. Sorts the list. */
 static double hundredth(struct weighted_list *list)
 {
     double sum = 0, above = 0;
@@ -53,10 +54,10 @@ static double hundredth(struct weighted_list *list)
 
 /* ---- one GPU ---- */
 
-/* What it draws and how warm it is over an iteration, and what sensors see of that. */
+/* Its power and temperature over an iteration, and the readings of its sensors. */
 struct gpu_series {
     struct weighted_list power, temperature;
-    struct erg_series power_w, temperature_c; /* three iterations, the middle one is looked at */
+    struct erg_series power_w, temperature_c; /* three iterations; the middle one is evaluated */
 };
 
 static void release_series(struct gpu_series *series)
@@ -110,7 +111,7 @@ static struct erg_result_series extremes(struct weighted_list *list)
     return series;
 }
 
-/* The temperature's own extremes are at the ends of phases. */
+/* The extremes of the temperature are at the ends of phases. */
 static void widen(struct erg_result_series *series, const struct erg_series *temperature_c)
 {
     for (size_t i = 0; i < temperature_c->count; i++) {
@@ -121,7 +122,7 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 
 /* ---- windows ---- */
 
-/* What the sensors of a GPU show in a window. */
+/* The readings of a GPU's sensors in a window. */
 struct sensed {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
 };
@@ -161,7 +162,7 @@ static struct sensed look(const struct emulation *emulation, const struct gpu_se
     return seen;
 }
 
-/* The exact sensor shows what is. */
+/* The exact sensor reads the true value. */
 static struct sensed look_exactly(const struct emulation *emulation,
                                   const struct erg_result_gpu *gpu)
 {
@@ -208,7 +209,7 @@ static void fill_bytes(struct erg_result_bytes *into, const struct erg_link_byte
     *into = (struct erg_result_bytes){sum.nvlink, sum.network + host_bytes, sum.network};
 }
 
-/* Copies of activations to host memory, in an iteration; as many bytes come back. */
+/* Bytes of activations copied to host memory in an iteration; as many are copied back. */
 static double host_bytes(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -419,7 +420,7 @@ static void fill_links(const struct emulation *emulation, const struct erg_links
     }
 }
 
-/* Of the first GPU of every stage. */
+/* One entry per stage, of its first GPU. */
 static void fill_kernels(const struct emulation *emulation, struct erg_study_result *result)
 {
     const long stages = emulation->layout.pipeline;
@@ -453,7 +454,7 @@ static void fill_items(const struct emulation *emulation, struct erg_study_resul
     struct erg_layout_energy energy;
     struct erg_arena *arena = emulation->arena;
     struct erg_layout_energy_request request = emulation->request;
-    request.gpu = emulation->point->machine->gpu; /* without a limit that is asked for */
+    request.gpu = emulation->point->machine->gpu; /* without the point's power limit */
     erg_time_layout(&time, &request.time, &emulation->layout);
     erg_layout_energy_whole(&energy, &request, &emulation->layout);
     result->time_s.items = erg_arena_alloc(arena, ERG_TIME_ITEMS * sizeof *result->time_s.items);
@@ -479,7 +480,7 @@ static void fill_course(const struct emulation *emulation, struct erg_study_resu
 
 static void add_flag(struct erg_study_result *result, const char *flag)
 {
-    assert(result->flag_count < 4); /* as many as are allocated */
+    assert(result->flag_count < 4); /* within the allocated length */
     result->flags[result->flag_count++] = flag;
 }
 
@@ -487,14 +488,15 @@ static void fill_flags(const struct emulation *emulation, struct erg_study_resul
 {
     result->flags = erg_arena_alloc(emulation->arena, 4 * sizeof *result->flags);
     if (emulation->course.count > 0)
-        add_flag(result, "not steady: the last iteration of a cold start");
+        add_flag(result, "not steady: the last iteration after a cold start");
     else if (!emulation->settled)
-        add_flag(result, erg_arena_printf(emulation->arena,
-                                          "not steady: temperatures and times still moved after %u "
-                                          "rounds",
-                                          emulation->rounds));
+        add_flag(result,
+                 erg_arena_printf(
+                     emulation->arena,
+                     "not steady: temperatures and times were still changing after %u rounds",
+                     emulation->rounds));
     if (!emulation->heated)
-        add_flag(result, "no chassis: every GPU is as warm as its own power makes it");
+        add_flag(result, "no chassis: the temperature of a GPU depends only on its own power");
 }
 
 /* ---- repeats ---- */
@@ -508,7 +510,7 @@ static void add_repeat(struct erg_result_repeat *repeat, const struct sensed *se
     repeat->sensor_peak_temperature_c = fmax(repeat->sensor_peak_temperature_c, seen->peak_c);
 }
 
-/* A run's time and energy differ a little from one to the next; the exact sensor shows neither. */
+/* Time and energy vary a little between runs; the exact sensor omits this variation. */
 static void take_noise(const struct emulation *emulation, struct erg_result_repeat *repeat,
                        uint64_t key)
 {
@@ -540,7 +542,7 @@ static void finish_repeats(const struct emulation *emulation, struct erg_study_r
         metrics->noise = most_s / least_s - 1;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole result ---- */
 
 uint64_t erg_emulation_sensor_key(const struct emulation *emulation, size_t repeat, long rank)
 {

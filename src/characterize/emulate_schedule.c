@@ -1,5 +1,5 @@
-/* When the passes of an emulated point run: messages, every replica's schedule, the iteration's
- * end. */
+/* The times of an emulated point's passes: messages, every replica's schedule, the end of the
+ * iteration. */
 #include "characterize/emulate_internal.h"
 
 #include "base/memory.h"
@@ -24,7 +24,7 @@ static long node_of(const struct emulation *emulation, long rank)
     return emulation->places[rank] / emulation->node_gpus;
 }
 
-/* Between a stage and the next one (of the last stage: the first), one way. */
+/* The hop between a stage and the next one (after the last stage: the first), in one direction. */
 static void prepare_hop(const struct emulation *emulation, struct emulated_hop *hop, long data,
                         bool back, long stage)
 {
@@ -61,7 +61,7 @@ static double hop_s(const struct emulation *emulation, long set, bool back, long
     return longest_s;
 }
 
-/* The messages of a hop in an iteration: what they follow, in the order in which it sends them. */
+/* The messages of a hop in an iteration: the instructions that send them, in order. */
 struct flow {
     struct emulated_hop *hop;
     const double *end_s;
@@ -89,7 +89,7 @@ static void list_flow(struct flow *flow, const struct emulation *emulation, long
     }
 }
 
-/* The share of a flow's time in which another one sends, too. */
+/* The share of a flow's time in which another flow sends as well. */
 static double shared(const struct flow *flow, const struct flow *other)
 {
     double sum_s = 0;
@@ -108,7 +108,7 @@ static double shared(const struct flow *flow, const struct flow *other)
     return flow->count ? sum_s / ((double)flow->count * flow->own_s) : 0;
 }
 
-/* Flows through one adapter share it fairly while they meet. */
+/* Flows through one adapter share its rate equally while they overlap. */
 static void crowd_node(struct flow *flows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -133,7 +133,7 @@ static void crowd_hops(const struct emulation *emulation)
             const struct emulated_hop *hop = &emulation->hops[i];
             if (hop->senders > 0 && hop->node == node) {
                 list_flow(&flows[count], emulation, i / (2 * layout->pipeline), back, stage);
-                if (flows[count].count == 0) /* no chunk comes behind it */
+                if (flows[count].count == 0) /* no later chunk */
                     free(flows[count].after);
                 else
                     count++;
@@ -148,7 +148,8 @@ static void crowd_hops(const struct emulation *emulation)
 
 /* ---- a replica's schedule ---- */
 
-/* When an instruction can begin: whether what it waits for is a message, and how long that took. */
+/* The earliest start of an instruction: whether it waits for a message, and how long the message
+ * took. */
 static double start_of(const struct emulation *emulation, const double *hops_s, const double *end_s,
                        uint32_t i, double *message_s)
 {
@@ -185,8 +186,8 @@ static void run_set(const struct emulation *emulation, long set, const double *h
 
 /* ---- the end of an iteration ---- */
 
-/* Bytes/s of the ring of a group of ranks `stride` apart, in the places where they are: the
- * engine's link, or as many GPUs' shares of the network as the group has at least in a node. */
+/* Bytes/s of the ring of a group of ranks `stride` apart, given their places: the engine's link
+ * rate, or the network shares of as many GPUs as the group has in the node where it has fewest. */
 static double ring_rate(const struct emulation *emulation, long first, long stride, long size)
 {
     const struct erg_time_request *request = &emulation->request.time;
@@ -225,13 +226,13 @@ static double replica_rate(const struct emulation *emulation, long stage, long s
     return rate;
 }
 
-/* Sums of gradients and the gather of new weights of each stage, as if nothing hid them. */
+/* Time of the gradient sums and of the gather of new weights of each stage, without overlap. */
 static void prepare_gradients(const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
     const double bytes = erg_time_gradient_bytes(&emulation->engine, layout);
     const double expert_bytes = erg_time_expert_gradient_bytes(&emulation->engine, layout);
-    /* Of them, those of new weights in bf16. */
+    /* The part of new weights in bf16. */
     const double gathered = fmin(2 / emulation->engine.gradient_bytes, 1);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         double all_s = bytes * stage_parameters(emulation, stage) /
@@ -246,9 +247,9 @@ static void prepare_gradients(const struct emulation *emulation)
     }
 }
 
-/* What of a stage's sums and gathers nothing hides: where they overlap, the sums run beside the
- * last backward pass, and the gather of the weights of the step before beside the first forward
- * one. */
+/* The exposed part of a stage's sums and gathers. With overlap, the sums run during the last
+ * backward pass, and the gather of the weights of the previous step during the first forward
+ * pass. */
 static void exposed_gradients(const struct emulation *emulation, long stage, double *sum_s,
                               double *gather_s)
 {
@@ -288,7 +289,7 @@ static void add_kind(struct emulated_lane *lane, enum emulated_kind kind, double
         add_phase(lane, end_s)->kind = kind;
 }
 
-/* A stage's passes in one replica, and its waits between them. */
+/* A stage's passes in one replica, and the waits between them. */
 static void list_passes(const struct emulation *emulation, long set, long stage,
                         const double *hops_s)
 {
@@ -314,7 +315,7 @@ static void list_passes(const struct emulation *emulation, long set, long stage,
     }
 }
 
-/* The optimizer begins when every GPU has its gradients: it needs the norm of all of them. */
+/* The optimizer starts after all gradients of all GPUs, since it needs their norm. */
 static void end_iteration(struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;

@@ -1,4 +1,4 @@
-/* What an emulated point is before it runs: machine, engine, ranks and their places, memory. */
+/* Prepares an emulated point: machine, engine, ranks and their places, memory. */
 #include "characterize/emulate_internal.h"
 
 #include "base/memory.h"
@@ -15,8 +15,8 @@
 /* ---- the machine ---- */
 
 /*
- * A tensor group's collective that overlaps travels in as many pieces as there are ranks, each
- * beside the product that takes or makes it: the first or the last piece is beside none.
+ * A tensor group's overlapped collective is sent in as many pieces as there are ranks, each during
+ * the product that needs or produces it: the first or the last piece is exposed.
  */
 static void take_overlap(struct erg_engine *engine, const struct erg_study_point *point)
 {
@@ -29,7 +29,7 @@ static void take_overlap(struct erg_engine *engine, const struct erg_study_point
     engine->tensor_backward_context /= pieces;
 }
 
-/* Adapters beside the linears that the point names, "qkv,proj". */
+/* Adapters at the linear layers in the point's list, "qkv,proj". */
 static int take_adapters(struct erg_model *model, const struct erg_study_point *point,
                          struct erg_error *err)
 {
@@ -47,7 +47,7 @@ static int take_adapters(struct erg_model *model, const struct erg_study_point *
             target++;
         if (!erg_lora_target_names[target])
             return erg_fail(err, ERG_FAILED,
-                            "LoRA beside '%.*s' is not known; expected qkv, proj, fc1 or fc2",
+                            "LoRA target '%.*s' is not supported; expected qkv, proj, fc1 or fc2",
                             (int)length, rest);
         model->lora.targets |= 1u << target;
         rest += length + (rest[length] == ',');
@@ -55,7 +55,7 @@ static int take_adapters(struct erg_model *model, const struct erg_study_point *
     return 0;
 }
 
-/* Takes the chassis, cooled by air of the point's inlet. */
+/* Uses the chassis, with the point's inlet temperature. */
 static void take_chassis(struct emulation *emulation, const struct erg_study_point *point)
 {
     const struct erg_chassis *chassis = point->machine->chassis;
@@ -75,7 +75,7 @@ static int check_machine(const struct emulation *emulation, struct erg_error *er
     if (emulation->heated && emulation->chassis.gpus != (unsigned)emulation->node_gpus)
         return erg_fail(
             err, ERG_FAILED,
-            "the chassis %s has %u GPUs and a node of the cluster %ld; expected as many",
+            "the chassis %s has %u GPUs and a node of the cluster %ld; expected equal numbers",
             emulation->chassis.name, emulation->chassis.gpus, emulation->node_gpus);
     return erg_time_machine_check(&emulation->machine, emulation->gpus, err) != 0 ||
                    erg_layout_check(&emulation->layout, &emulation->model, err) != 0
@@ -85,7 +85,7 @@ static int check_machine(const struct emulation *emulation, struct erg_error *er
 
 /* ---- ranks and places ---- */
 
-/* Slots of a node, the coolest first: those of rear positions are behind those of front ones. */
+/* Slots of a node, the coolest first: the air of rear slots has passed front ones. */
 static void list_slots(const struct emulation *emulation, long *slots)
 {
     long count = 0;
@@ -96,10 +96,10 @@ static void list_slots(const struct emulation *emulation, long *slots)
 }
 
 /*
- * Early stages take the coolest slots of all nodes. Stages that follow each other lie in nodes that
- * do, there and back, so that the last of one row of slots and the first of the next share a node.
- * A stage stays whole: its replicas exchange gradients. One that fills a node has slots of both
- * kinds wherever it lies.
+ * Early stages get the coolest slots of all nodes. Consecutive stages are in neighbouring nodes,
+ * back and forth, so that the last stage of one row of slots and the first of the next share a
+ * node. A stage stays together, since its replicas exchange gradients. A stage that fills a node
+ * has slots of both kinds.
  */
 static void place_cold_first(struct emulation *emulation)
 {
@@ -124,8 +124,7 @@ static bool can_move(const struct emulation *emulation)
            emulation->gpus == emulation->nodes * emulation->node_gpus;
 }
 
-/* A GPU as the search for slots knows it: of both passes of a layer, at the clock of their rates.
- */
+/* A GPU for the search of slots: both passes of a layer, at the reference clock of their rates. */
 static struct erg_slots_gpu slots_gpu(const struct emulation *emulation)
 {
     const struct erg_gpu *gpu = &emulation->gpu;
@@ -161,7 +160,7 @@ static struct erg_slots_gpu slots_gpu(const struct emulation *emulation)
     };
 }
 
-/* The groups of every node take the slots with which the iteration is shortest. */
+/* In each node, the groups get the slots that make the iteration shortest. */
 static int place_by_search(struct emulation *emulation, struct erg_error *err)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -203,7 +202,7 @@ static int place_by_search(struct emulation *emulation, struct erg_error *err)
     return 0;
 }
 
-/* Whether nodes are full, and hold several whole groups each. */
+/* Returns true if nodes are full, and contain several whole groups each. */
 static bool can_search(const struct emulation *emulation)
 {
     const long size = emulation->layout.tensor * emulation->layout.context;
@@ -259,7 +258,7 @@ static void add_items(struct erg_study_result *result, const struct erg_memory_s
             erg_memory_item_name((enum erg_memory_item)i), stage->items[i]};
 }
 
-/* Whether every stage fits; says what binds where one does not. */
+/* Returns true if every stage fits; otherwise describes the stage that does not. */
 static bool fits(const struct emulation *emulation, struct erg_study_result *result)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -283,16 +282,16 @@ static bool fits(const struct emulation *emulation, struct erg_study_result *res
         return true;
     const enum erg_memory_item largest = erg_memory_largest(&worst);
     result->status = ERG_RESULT_MEMORY;
-    result->message = erg_arena_printf(
-        emulation->arena,
-        "stage %ld needs %.1f GiB, %.1f GiB more than the %.1f GiB that tensors may have; %s take "
-        "most, %.1f GiB",
-        at, worst.peak_bytes / gib, (worst.peak_bytes - budget) / gib, budget / gib,
-        erg_memory_item_name(largest), worst.items[largest] / gib);
+    result->message =
+        erg_arena_printf(emulation->arena,
+                         "stage %ld needs %.1f GiB, %.1f GiB more than the %.1f GiB for tensors; "
+                         "its largest item is %s, %.1f GiB",
+                         at, worst.peak_bytes / gib, (worst.peak_bytes - budget) / gib,
+                         budget / gib, erg_memory_item_name(largest), worst.items[largest] / gib);
     return false;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole setup ---- */
 
 static void allocate(struct emulation *emulation)
 {
@@ -309,7 +308,7 @@ static void allocate(struct emulation *emulation)
     emulation->gather_s = emulation->gradient_s + stages;
 }
 
-/* Of the energy model: passes at the clocks at which the engine's rates hold. */
+/* Energy model: passes at the reference clocks of the engine's rates. */
 static void prepare_work(struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -318,7 +317,7 @@ static void prepare_work(struct emulation *emulation)
     erg_layout_work_of(&emulation->work, &emulation->request, &emulation->parts, layout,
                        emulation->gpus);
     erg_emulation_find_embedding(emulation);
-    if (point->power_w > 0) /* the regulator keeps a little less than the limit */
+    if (point->power_w > 0) /* the regulator keeps the mean slightly below the limit */
         emulation->gpu.power_cap_w *= point->power_w / emulation->gpu.board_power_w;
 }
 

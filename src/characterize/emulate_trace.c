@@ -17,7 +17,7 @@ static int64_t ns(double seconds)
     return llround(1e9 * seconds);
 }
 
-/* Returns its index; SIZE_MAX where it takes no time. */
+/* Returns its index; SIZE_MAX if its time is zero. */
 static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category category,
                   const char *name, int32_t stream, double start_s, double end_s)
 {
@@ -35,7 +35,8 @@ static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category cat
     return trace->count - 1;
 }
 
-/* An exchange that runs beside what it needs, piece by piece, does not wait for it. */
+/* An exchange that overlaps, piece by piece, with the kernel whose output it sends does not wait
+ * for it. */
 static void needs(struct erg_emulated_trace *trace, size_t record, size_t needed)
 {
     if (record == SIZE_MAX || needed == SIZE_MAX ||
@@ -47,7 +48,7 @@ static void needs(struct erg_emulated_trace *trace, size_t record, size_t needed
     trace->records[record].need_count = 1;
 }
 
-/* An exchange of a group, of so many bytes that a rank sends. */
+/* An exchange of a group in which each rank sends `bytes`. */
 static size_t add_exchange(struct erg_emulated_trace *trace, enum erg_kernel_category category,
                            double start_s, double end_s, double wait_s, double bytes, long size)
 {
@@ -60,7 +61,7 @@ static size_t add_exchange(struct erg_emulated_trace *trace, enum erg_kernel_cat
     const size_t index = add(trace, category, names[category][0], STREAM_GROUP, start_s, end_s);
     if (index == SIZE_MAX)
         return index;
-    assert(names[category][0]); /* of an exchange */
+    assert(names[category][0]); /* an exchange */
     struct erg_kernel_record *record = &trace->records[index];
     record->wait_ns = ns(wait_s);
     record->bytes = (uint64_t)bytes;
@@ -79,7 +80,8 @@ struct tracing {
     struct erg_emulated_mix mixes[ERG_PASSES];
 };
 
-/* `times` passes of a kind as one, from `at_s` on; the last exchange spins. Returns the end. */
+/* Writes `times` passes of one kind as one, from `at_s` on; the last exchange spins. Returns the
+ * end. */
 static double add_part(const struct tracing *at, enum erg_layout_pass kind, double times,
                        double spin_s, double at_s, size_t *last)
 {
@@ -106,7 +108,7 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
         add(at->trace, ERG_CATEGORY_MEMORY, "emulated_elementwise", STREAM_COMPUTE,
             compute_begin_s + times * split.product_s, compute_end_s);
     *last = memory == SIZE_MAX ? *last : memory;
-    /* What sums or sends behind the products, one after the other up to the end. */
+    /* Exchanges that sum or send the products' output, one after the other up to the end. */
     double left_s = behind_s;
     for (int i = 0; i < ERG_CATEGORIES; i++) {
         if (i == ERG_CATEGORY_ALL_GATHER || !(mix->comm_s[i] > 0))
@@ -125,8 +127,8 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     return end_s + spin_s + times * split.idle_s;
 }
 
-/* The first stage's embedding, its exchange behind the lookup or before the sums. Returns the end.
- */
+/* The first stage's embedding, whose exchange follows the lookup or precedes the sums. Returns the
+ * end. */
 static double add_embedding(const struct tracing *at, bool backward, double at_s, size_t *last)
 {
     const struct emulated_embedding *embedding = &at->emulation->embedding[backward];
@@ -163,7 +165,8 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
     const bool embeds = at->gpu->stage == 0 && phase->pass < 2;
     double now_s = embeds && !backward ? add_embedding(at, false, start_s, last) : start_s;
     for (int i = 0; i < ERG_PASSES; i++) {
-        /* The head is behind the layers forward, and before them backward. */
+        /* The head follows the layers in the forward pass, and precedes them in the backward
+         * pass. */
         const enum erg_layout_pass kind =
             backward ? order[i] : order[i + 1 < ERG_PASSES ? i + 1 : 0];
         const double times = pass->part_s[kind] / at->gpu->costs.passes[kind].time_s;
@@ -174,7 +177,7 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
         now_s = add_embedding(at, true, now_s, last);
     if (at->trace->count > first)
         needs(at->trace, first, received);
-    if (pass->wait_s > 0) /* FSDP: the network goes on when compute has ended */
+    if (pass->wait_s > 0) /* FSDP: communication continues after compute has ended */
         *last = add_exchange(
             at->trace, backward ? ERG_CATEGORY_REDUCE_SCATTER : ERG_CATEGORY_ALL_GATHER, now_s,
             phase->end_s, 0,
@@ -182,7 +185,7 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
             erg_layout_shards(&at->emulation->layout));
 }
 
-/* A message that a pass sends, if there is a stage to send it to. */
+/* A message that a pass sends, if there is a stage to receive it. */
 static void add_send(const struct tracing *at, const struct emulated_phase *phase, size_t last)
 {
     const struct emulation *emulation = at->emulation;

@@ -1,4 +1,4 @@
-/* Findings of a published study, checked on the points of ours. */
+/* Findings of a published study, checked on the points of a study of ours. */
 #include "characterize/findings_internal.h"
 
 #include "io/json.h"
@@ -16,11 +16,11 @@ static const struct finding_row {
     const char *id;
     enum erg_finding_kind kind;
     const char *claim, *expected;
-    void (*check)(struct erg_finding_check *at); /* NULL: nothing to look at */
+    void (*check)(struct erg_finding_check *at); /* NULL: nothing to check */
 } rows[] = {
     {"1", ERG_FINDING_MAGNITUDE,
-     "GPUs behind others are up to 27 % hotter: most of mean rear over mean front temperature, in "
-     "°C",
+     "GPUs behind others are up to 27 % hotter: largest ratio of mean rear to mean front "
+     "temperature, in °C",
      "1.20 to 1.30", erg_finding_check_rear_ratio},
     {"2", ERG_FINDING_MAGNITUDE, "the same as a difference under load", "12 to 20 K",
      erg_finding_check_rear_gap},
@@ -31,51 +31,53 @@ static const struct finding_row {
      "at most 1.75 GHz; by the cap at 29 °C of air, by heat at 42 °C",
      erg_finding_check_lowest_clock},
     {"5", ERG_FINDING_SIGN,
-     "rear GPUs do not cool down: their least temperature is above the highest of the front ones "
+     "rear GPUs do not cool down: their lowest temperature is above the highest of the front GPUs "
      "of their node, in pipelines with microbatches of 1",
      "in all", erg_finding_check_cool_down},
-    {"6", ERG_FINDING_REPORTED, "throttling grows with the depth of the pipeline",
-     "no sign required", erg_finding_report_clocks},
+    {"6", ERG_FINDING_REPORTED, "throttling grows with the depth of the pipeline", "either sign",
+     erg_finding_report_clocks},
     {"7", ERG_FINDING_OUT, "resident blocks as its cause", "not modelled", NULL},
     {"8", ERG_FINDING_MAGNITUDE,
-     "GPT3-175B TP8 FSDP4 gains more than 3 times by microbatches of 4: time at 1 over time at 4",
+     "GPT3-175B TP8 FSDP4 is more than 3 times as fast with microbatches of 4: time at 1 over time "
+     "at 4",
      "3.2 to 4.0", erg_finding_check_sharded_speedup},
-    {"9", ERG_FINDING_SIGN, "GPT3-175B TP2 PP16 gains nothing by larger microbatches",
+    {"9", ERG_FINDING_SIGN, "GPT3-175B TP2 PP16 gains nothing from larger microbatches",
      "time rises, eff_edp falls", erg_finding_check_pipeline_microbatches},
     {"10", ERG_FINDING_SIGN,
-     "peak power and temperature rise with the microbatch: of fully sharded layouts",
+     "peak power and temperature rise with the microbatch in fully sharded layouts",
      "mean power, sensor peak and highest temperature rise",
      erg_finding_check_sharded_microbatches},
-    {"11", ERG_FINDING_SIGN, "overlap heats: cc against base, where they are not equal",
+    {"11", ERG_FINDING_SIGN, "overlap increases heat: cc compared with base, where they differ",
      "exposed communication and time fall, mean power and highest temperature do not",
      erg_finding_check_overlap},
     {"12", ERG_FINDING_REPORTED,
-     "recomputation throttles deep pipelines less and data parallel layouts more",
-     "no sign required", erg_finding_report_throttling},
-    {"13", ERG_FINDING_SIGN, "Llama3-70B: 64 H100 are ahead of 32 H200, in time", "0.5 to 0.65",
+     "recomputation throttles deep pipelines less and data parallel layouts more", "either sign",
+     erg_finding_report_throttling},
+    {"13", ERG_FINDING_SIGN, "Llama3-70B is faster on 64 H100 than on 32 H200", "0.5 to 0.65",
      erg_finding_check_llama_clusters},
     {"13b", ERG_FINDING_SIGN,
      "GPT3-175B: TP2 PP16 on H200 needs less energy per token than TP2 PP32 on H100", "less",
      erg_finding_check_gpt3_energy},
-    {"13c", ERG_FINDING_REPORTED, "the same in throughput", "not reproduced",
+    {"13c", ERG_FINDING_REPORTED, "the same for throughput", "not reproduced",
      erg_finding_report_gpt3_speed},
     {"13d", ERG_FINDING_SIGN,
      "Mixtral 8x22B: EP8 TP1 PP4 on H200 has more tokens per joule than EP8 TP1 PP8 on H100",
      "more", erg_finding_check_mixtral_energy},
     {"14", ERG_FINDING_SIGN,
-     "kernel seconds: most of 8x22B EP8 TP4 are communication, most of Llama3-70B are not",
+     "kernel time: mostly communication in 8x22B EP8 TP4, mostly not in Llama3-70B",
      "above 50 %, below 50 %", erg_finding_check_kernel_shares},
-    {"15", ERG_FINDING_SIGN, "pipelines use little of a node's network: dense models", "below 0.3",
+    {"15", ERG_FINDING_SIGN, "pipelines use little of a node's network (dense models)", "below 0.3",
      erg_finding_check_network},
     {"16", ERG_FINDING_MAGNITUDE, "early stages on cold GPUs, equal layers",
      "within 2 % of eff_edp", erg_finding_check_cold_first},
     {"17, 18", ERG_FINDING_SIGN,
-     "one layer more on cold GPUs: Llama3-70B gains, GPT3-175B loses, gaps shrink",
-     "so at 41 and 42 °C of air; both lose at 29 °C; gaps shrink by 7 to 25 %",
+     "one more layer on cold GPUs: Llama3-70B gains, GPT3-175B loses, gaps shrink",
+     "at 41 and 42 °C of air; both lose at 29 °C; gaps shrink by 7 to 25 %",
      erg_finding_check_uneven},
-    {"19", ERG_FINDING_MAGNITUDE, "LoRA is more efficient: tokens per joule over full training",
+    {"19", ERG_FINDING_MAGNITUDE,
+     "LoRA is more efficient: tokens per joule compared with full training",
      "1.2 to 1.7, at equal tokens and recomputation", erg_finding_check_lora},
-    {"20", ERG_FINDING_MAGNITUDE, "a node at a quarter of its clock slows all down",
+    {"20", ERG_FINDING_MAGNITUDE, "a node at a quarter of its clock slows all others",
      "at least 3.5 times", erg_finding_check_fault},
     {"21", ERG_FINDING_OUT, "projection to 8,000 GPUs", "see ergon layout", NULL},
 };

@@ -1,11 +1,11 @@
-/* Findings of heat and clocks: slots of a node, placement, splits that favour cold GPUs. */
+/* Findings about heat and clocks: slots of a node, placement, splits that favour cold GPUs. */
 #include "characterize/findings_internal.h"
 
 /* ---- slots ---- */
 
 struct slots {
     double front_c, rear_c;            /* means */
-    double front_peak_c, rear_least_c; /* over time, of the node with the smallest gap */
+    double front_peak_c, rear_least_c; /* extremes over time, in the node with the smallest gap */
     size_t fronts, rears;
 };
 
@@ -19,7 +19,7 @@ static bool is_rear(const struct erg_result_gpu *gpu)
     return gpu->slot && !strcmp(gpu->slot, "rear");
 }
 
-/* False where the chassis has not both. */
+/* Returns false if the chassis does not have both. */
 static bool read_slots(struct slots *slots, erg_mark mark)
 {
     *slots = (struct slots){0};
@@ -261,7 +261,7 @@ struct uneven {
     bool judges_llama_gain;
 };
 
-/* Whether GPUs in front have more layers. */
+/* Returns true if front GPUs have more layers. */
 static bool is_for_cold_ones(erg_mark mark)
 {
     const struct erg_study_result *result = mark->result;

@@ -1,4 +1,4 @@
-/* Shared by the files of findings only: the points that are looked at, and what is found. */
+/* Internal to findings: the points to check, and the results. */
 #ifndef ERG_CHARACTERIZE_FINDINGS_INTERNAL_H
 #define ERG_CHARACTERIZE_FINDINGS_INTERNAL_H
 
@@ -9,11 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-/* One finding that is being looked at. */
+/* The finding that is being checked. */
 struct erg_finding_check {
     const struct erg_collection *const *collections;
     size_t count;
-    struct erg_text ours; /* what the points say */
+    struct erg_text ours; /* our result */
     size_t judged, failed;
 };
 
@@ -21,7 +21,8 @@ struct erg_finding_check {
 
 typedef const struct erg_collected *erg_mark;
 
-/* Calls `each` for every mark that was run and fits, of clusters with such a name (NULL: all). */
+/* Calls `each` for every mark that was run and satisfies `fits`, on clusters whose name contains
+ * `cluster` (NULL: all). */
 struct erg_mark_visit {
     const char *cluster;
     void (*each)(struct erg_finding_check *at, erg_mark mark, void *context);
@@ -29,7 +30,7 @@ struct erg_mark_visit {
 };
 void erg_marks_visit(struct erg_finding_check *at, const struct erg_mark_visit *visit);
 
-/* Neither a fault nor another way to place, split or train. */
+/* No fault, and the usual placement, split and training. */
 static inline bool erg_mark_is_usual(erg_mark mark)
 {
     return isnan(mark->fault_clock_share) && mark->lora_rank == 0 && !mark->split &&
@@ -51,7 +52,7 @@ static inline bool erg_mark_is_llama(erg_mark mark)
     return erg_mark_is_model(mark, "llama") && erg_mark_is_model(mark, "70b");
 }
 
-/* What two marks may differ in; bits. */
+/* Differences that are allowed between two marks; bits. */
 enum {
     ERG_MARK_OPTIMISATION = 1,
     ERG_MARK_MICROBATCH = 2,
@@ -61,11 +62,12 @@ enum {
     ERG_MARK_LORA = 32,
 };
 
-/* The first mark on the same cluster that was run, differs in no more and `fits`. */
+/* The first mark on the same cluster that was run, satisfies `fits` and differs only in what `may`
+ * allows. */
 erg_mark erg_mark_find(const struct erg_finding_check *at, erg_mark like, unsigned of,
                        bool (*fits)(erg_mark mark, const void *context), const void *context);
 
-/* A mark of a layout by its label and optimisation, on a cluster with such a name. */
+/* A mark of a layout by its label and optimisation, on a cluster whose name contains `cluster`. */
 struct erg_mark_wanted {
     const char *cluster, *model, *label, *optimisation;
     long microbatch;
@@ -73,10 +75,10 @@ struct erg_mark_wanted {
 erg_mark erg_mark_find_wanted(const struct erg_finding_check *at,
                               const struct erg_mark_wanted *wanted);
 
-/* Adds to what the points say, with "; " between. */
+/* Appends to our result, separated by "; ". */
 void erg_finding_say(struct erg_finding_check *at, const char *format, ...) ERG_PRINTF(2, 3);
 
-/* A check that holds or not. */
+/* Sets the verdict of a check. */
 static inline void erg_finding_judge(struct erg_finding_check *at, bool holds)
 {
     at->judged++;

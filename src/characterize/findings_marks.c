@@ -1,10 +1,10 @@
-/* The points that findings look at, by what they are and differ in. */
+/* Selects the points that findings check. */
 #include "characterize/findings_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Whether a study before has the same mark: it is looked at once. */
+/* Returns true if an earlier study has the same mark, so that it is checked once. */
 static bool is_repeated(const struct erg_finding_check *at, size_t collection, erg_mark mark)
 {
     for (size_t c = 0; c < collection; c++)
@@ -46,7 +46,7 @@ static bool is_same_but(erg_mark a, erg_mark b, unsigned of)
            (of & ERG_MARK_LORA || a->lora_rank == b->lora_rank);
 }
 
-/* The study that a mark is of. */
+/* The study of a mark. */
 static const struct erg_collection *study_of(const struct erg_finding_check *at, erg_mark mark)
 {
     size_t c = 0;

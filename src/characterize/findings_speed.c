@@ -1,4 +1,5 @@
-/* Findings of time, energy and traffic: microbatches, optimisations, clusters, adapters, faults. */
+/* Findings about time, energy and traffic: microbatches, optimisations, clusters, adapters,
+ * faults. */
 #include "characterize/findings_internal.h"
 
 #include "base/memory.h"
@@ -88,7 +89,8 @@ static bool has_optimisation(erg_mark mark, const void *context)
 
 struct overlaps {
     size_t count, shorter, faster, power, heat;
-    size_t same; /* pairs of sharded weights, whose gathers take longer than all that overlaps */
+    size_t same; /* pairs with sharded weights whose gathers take longer than all that they overlap
+                  * with */
 };
 
 static void see_overlap(struct erg_finding_check *at, erg_mark mark, void *context)
@@ -117,13 +119,12 @@ void erg_finding_check_overlap(struct erg_finding_check *at)
     erg_marks_visit(at, &(struct erg_mark_visit){NULL, see_overlap, &overlaps});
     if (!overlaps.count)
         return;
-    erg_finding_say(
-        at,
-        "of %zu pairs exposed communication falls in %zu, time in %zu; mean power does not fall in "
-        "%zu, the highest temperature in %zu; in %zu more gathers of sharded weights set the pace, "
-        "and nothing changes",
-        overlaps.count, overlaps.shorter, overlaps.faster, overlaps.power, overlaps.heat,
-        overlaps.same);
+    erg_finding_say(at,
+                    "of %zu pairs, exposed communication falls in %zu and time in %zu; mean power "
+                    "does not fall in %zu, nor the highest temperature in %zu; %zu more pairs do "
+                    "not change, because gathers of sharded weights set the pace",
+                    overlaps.count, overlaps.shorter, overlaps.faster, overlaps.power,
+                    overlaps.heat, overlaps.same);
     erg_finding_judge(at, overlaps.shorter == overlaps.count && overlaps.faster == overlaps.count &&
                               overlaps.power == overlaps.count && overlaps.heat == overlaps.count);
 }
@@ -147,7 +148,7 @@ void erg_finding_report_throttling(struct erg_finding_check *at)
     erg_marks_visit(at, &(struct erg_mark_visit){NULL, see_throttling, NULL});
 }
 
-/* ---- clusters beside each other ---- */
+/* ---- comparison of clusters ---- */
 
 struct fastest {
     erg_mark mark;
@@ -221,7 +222,7 @@ void erg_finding_check_mixtral_energy(struct erg_finding_check *at)
 
 /* ---- traffic ---- */
 
-/* The share of kernel seconds that are communication; NaN: nothing was traced. */
+/* The share of kernel time that is communication; NaN: nothing was traced. */
 static double communication_share(erg_mark mark)
 {
     double all = 0, communication = 0;
@@ -292,7 +293,7 @@ static bool is_full(erg_mark mark, const void *context)
     return mark->lora_rank == 0;
 }
 
-/* Of all pairs. */
+/* Ratios of all pairs. */
 struct ratios {
     double *items;
     size_t count, capacity;
@@ -315,10 +316,10 @@ void erg_finding_check_lora(struct erg_finding_check *at)
     struct ratios ratios = {0};
     erg_marks_visit(at, &(struct erg_mark_visit){NULL, see_lora, &ratios});
     if (ratios.count > 0) {
-        const double median = erg_median(ratios.items, ratios.count); /* sorts them */
+        const double median = erg_median(ratios.items, ratios.count); /* sorts the ratios */
         const double least = ratios.items[0], most = ratios.items[ratios.count - 1];
-        erg_finding_say(at, "%.2f in the median of %zu layouts, %.2f to %.2f", median, ratios.count,
-                        least, most);
+        erg_finding_say(at, "median %.2f of %zu layouts, %.2f to %.2f", median, ratios.count, least,
+                        most);
         erg_finding_judge(at, least >= 1.2 && most <= 1.7);
     }
     free(ratios.items);

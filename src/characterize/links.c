@@ -1,4 +1,4 @@
-/* Bytes of every link of every GPU in an iteration. */
+/* Bytes on every link of every GPU in an iteration. */
 #include "characterize/links.h"
 
 #include "base/memory.h"
@@ -53,7 +53,7 @@ static void transfer(struct erg_links *links, const struct erg_links_request *re
     }
 }
 
-/* `size` ranks, `stride` apart, each of which sends so many bytes to the next. */
+/* `size` ranks, `stride` apart; each sends `bytes` to the next. */
 static void ring(struct erg_links *links, const struct erg_links_request *request,
                  enum erg_link_kind kind, long first, long stride, long size, double bytes)
 {
@@ -61,7 +61,7 @@ static void ring(struct erg_links *links, const struct erg_links_request *reques
         transfer(links, request, kind, first + i * stride, first + (i + 1) % size * stride, bytes);
 }
 
-/* The same where each sends as much to each of the others, `bytes` together. */
+/* The same, but each rank sends to all others, `bytes` in total. */
 static void all_to_all(struct erg_links *links, const struct erg_links_request *request, long first,
                        long stride, long size, double bytes)
 {
@@ -72,9 +72,9 @@ static void all_to_all(struct erg_links *links, const struct erg_links_request *
                          first + k * stride, bytes / (double)(size - 1));
 }
 
-/* ---- what a rank sends ---- */
+/* ---- bytes that a rank sends ---- */
 
-/* Wire bytes of one GPU, by kind. */
+/* Bytes on the wire of one GPU, by kind. */
 struct wires {
     double bytes[ERG_LINK_KINDS];
 };
@@ -101,7 +101,7 @@ static void add_ops(struct wires *wires, const struct erg_model_ops *ops, double
             wires->bytes[kind_of(&ops->items[i])] += times * ops->items[i].communication.wire_bytes;
 }
 
-/* Parameters on one GPU: those of a layer's experts apart, and those that are trained. */
+/* Parameters on one GPU: of a layer's experts, of the rest of a layer, and the trained ones. */
 struct parameters {
     double all, trained, experts, experts_trained;
 };
@@ -119,7 +119,7 @@ static void count_parameters(struct parameters *into, const struct erg_model_ops
 
 /* One microbatch on one GPU. */
 struct work {
-    struct wires layer, layer_again; /* both directions; a forward pass that runs again */
+    struct wires layer, layer_again; /* both directions; a repeated forward pass */
     struct wires embedding, head;
     struct parameters of_layer, of_embedding, of_head;
 };
@@ -165,7 +165,8 @@ static void add_wires(struct wires *wires, const struct wires *more, double time
         wires->bytes[kind] += times * more->bytes[kind];
 }
 
-/* What a GPU of a stage sends in exchanges inside layers, embedding and head, in an iteration. */
+/* Bytes that a GPU of a stage sends in exchanges inside layers, embedding and head, in an
+ * iteration. */
 static void stage_wires(struct wires *wires, const struct work *work,
                         const struct erg_links_request *request, long stage)
 {
@@ -233,7 +234,7 @@ static void add_layer_exchanges(struct erg_links *links, const struct erg_links_
     }
 }
 
-/* Ranks that hold the same weights: in groups of `size`, every `stride`-th of context x data. */
+/* Ranks with the same weights: groups of `size`, every `stride`-th of context x data. */
 static void add_replica_rings(struct erg_links *links, const struct erg_links_request *request,
                               enum erg_link_kind kind, long stage, long stride, long size,
                               double bytes)
@@ -259,13 +260,14 @@ static void add_weights(struct erg_links *links, const struct erg_links_request 
     add_replica_rings(
         links, request, ERG_LINK_EXPERT_GRADIENTS, stage, experts, erg_time_expert_replicas(layout),
         erg_time_expert_gradient_bytes(request->engine, layout) * own.experts_trained);
-    /* Every microbatch gathers all weights forward and backward, and scatters their gradients. */
+    /* Every microbatch gathers all weights in the forward and the backward pass, and scatters their
+     * gradients. */
     add_replica_rings(links, request, ERG_LINK_FSDP, stage, 1, shards,
                       erg_time_shard_bytes(layout, 2 * own.all + own.trained) *
                           (double)layout->microbatches);
 }
 
-/* Messages of a stage's chunks to the next ones, and back. */
+/* Messages of a stage's chunks to the next stage, and back. */
 static void add_messages(struct erg_links *links, const struct erg_links_request *request)
 {
     const struct erg_layout *layout = request->layout;

@@ -1,14 +1,14 @@
 /*
- * How many bytes cross the links of every GPU in an iteration, by what sends them.
+ * Bytes on the links of every GPU in an iteration, by kind.
  *
- * Exchanges inside layers come from the model's op lists; what stages, replicas and shards send
- * each other is counted here. Each transfer goes from one rank to another: within a node over
- * NVLink, else over the network. A ring goes through the ranks of its group in their order, so of a
- * ring on several nodes the last rank of each node sends all that leaves it. What one GPU sends
- * another one receives. Bytes of one direction.
+ * Exchanges inside layers come from the model's op lists; messages between stages, replicas and
+ * shards are counted here. Each transfer goes from one rank to another: over NVLink within a node,
+ * over the network between nodes. A ring connects the ranks of its group in order. So in a ring
+ * across several nodes, the last rank of each node sends all bytes that leave the node. The bytes
+ * that one GPU sends, another one receives. All bytes are of one direction.
  *
- * Left out: the loss's exchange of statistics, the sum of a tied embedding's two gradients, the
- * norm of all gradients, and what a mixture's router balances with.
+ * Not counted: the exchange of the loss's statistics, the sum of a tied embedding's two gradients,
+ * the norm of all gradients, and the data with which a mixture of experts balances its router.
  */
 #ifndef ERG_CHARACTERIZE_LINKS_H
 #define ERG_CHARACTERIZE_LINKS_H
@@ -22,9 +22,10 @@ enum erg_link_kind {
     ERG_LINK_ALL_TO_ALL,    /* rows to their experts and back */
     ERG_LINK_EXPERT_TENSOR, /* rows of an expert, between the tensor ranks that share it */
     ERG_LINK_PIPELINE,      /* messages between stages */
-    ERG_LINK_GRADIENTS,     /* sums of gradients, new weights; but those of experts */
+    ERG_LINK_GRADIENTS,     /* sums of gradients, gathers of new weights; without those of
+                             * experts */
     ERG_LINK_EXPERT_GRADIENTS,
-    ERG_LINK_FSDP,       /* gathers of weights, scatters of gradients, layer by layer */
+    ERG_LINK_FSDP,       /* gathers of weights and scatters of gradients in every layer */
     ERG_LINK_VOCABULARY, /* of embedding and head, between tensor ranks */
     ERG_LINK_KINDS,
 };
@@ -43,12 +44,12 @@ struct erg_links_request {
     const struct erg_engine *engine;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
     long node_gpus;
-    /* Where each rank is: node x node_gpus + local; NULL: ranks fill nodes in their order. */
+    /* The place of each rank: node * node_gpus + local; NULL: ranks fill nodes in order. */
     const long *places;
 };
 
 struct erg_links {
-    struct erg_gpu_links *gpu; /* by rank */
+    struct erg_gpu_links *gpu; /* [rank] */
     long gpus;
 };
 
@@ -56,10 +57,10 @@ struct erg_links {
 void erg_links_init(struct erg_links *links, const struct erg_links_request *request);
 void erg_links_release(struct erg_links *links);
 
-/* All kinds together. */
+/* The sum of all kinds. */
 struct erg_link_bytes erg_links_sum(const struct erg_link_bytes bytes[ERG_LINK_KINDS]);
 
-/* The rank with these coordinates; tensor ranks follow each other, stages are farthest apart. */
+/* The rank with these coordinates; tensor ranks are adjacent, stages are farthest apart. */
 static inline long erg_rank_of(const struct erg_layout *layout, long tensor, long context,
                                long data, long stage)
 {

@@ -1,12 +1,12 @@
 /*
- * What one point of a sweep came to: the document points/ID.json, schema "ergon.point" version 1.
+ * The result of one point of a sweep: the document points/ID.json, schema "ergon.point" version 1.
  *
- * Emulated and measured points have the same document. Of numbers with a fraction what is not known
- * is NaN, and no key in the document; nothing that is not known is 0. Units: seconds, watts,
- * joules, degrees Celsius, MHz, bytes. Shares are of time, from 0 to 1.
+ * Emulated and measured points have the same document. An unknown number with a fraction is NaN,
+ * and has no key in the document; nothing unknown is 0. Units: seconds, watts, joules, degrees
+ * Celsius, MHz, bytes. Shares are of time, from 0 to 1.
  *
- * Three kinds of peak: "peak" is the highest value that there was, "sensor_peak" the highest that
- * the sensor showed, "p99" what was exceeded for a hundredth of the time.
+ * Three kinds of peak: "peak" is the true highest value, "sensor_peak" the highest reading of the
+ * sensor, "p99" the value that is exceeded for a hundredth of the time.
  */
 #ifndef ERG_CHARACTERIZE_RESULT_H
 #define ERG_CHARACTERIZE_RESULT_H
@@ -20,8 +20,9 @@
 
 enum erg_result_status {
     ERG_RESULT_OK,
-    ERG_RESULT_MEMORY,     /* does not fit: `message` says what binds, and by how much */
-    ERG_RESULT_IMPOSSIBLE, /* the layout cannot be */
+    ERG_RESULT_MEMORY,     /* does not fit; `message` names the stage, its largest item and the
+                            * missing bytes */
+    ERG_RESULT_IMPOSSIBLE, /* an impossible layout */
     ERG_RESULT_FAILED,
     ERG_RESULT_SKIPPED,
 };
@@ -30,14 +31,14 @@ extern const char *const erg_result_status_names[]; /* "ok", "memory", …; ends
 enum erg_result_source { ERG_RESULT_EMULATED, ERG_RESULT_MEASURED };
 extern const char *const erg_result_source_names[]; /* "emulated", "measured"; ends with NULL */
 
-/* A quantity over the time of an iteration. Over several GPUs: the mean of their means, and of the
- * others the least and the most. */
+/* A quantity over the time of an iteration. For several GPUs: the mean of their means, the smallest
+ * minimum and the largest maximum. */
 struct erg_result_series {
     double mean, least, peak, sensor_peak, p99;
 };
 
-/* Through the links of one GPU in an iteration, one direction; or of all GPUs together. PCIe has
- * what goes to the network, and copies to and from host memory. */
+/* Bytes on the links of one GPU in an iteration, one direction; or of all GPUs together. PCIe
+ * includes bytes to the network, and copies to and from host memory. */
 struct erg_result_bytes {
     double nvlink, pcie, network;
 };
@@ -48,53 +49,56 @@ struct erg_result_metrics {
     double tokens_per_s_gpu;
     double mfu;
     double energy_j;        /* of an iteration, all GPUs, exact */
-    double sensor_energy_j; /* of the energy counters */
+    double sensor_energy_j; /* from the energy counters */
     double j_per_token, tokens_per_j;
-    double eff_edp; /* samples / (s MJ): speed counts twice */
+    double eff_edp; /* samples / (s MJ): weights speed twice */
     struct erg_result_series power_w, temperature_c, memory_temperature_c;
-    double clock_mhz;                /* time-weighted, waiting as well */
+    double clock_mhz;                /* weighted by time, including waits */
     double busy_clock_mhz;           /* while it works */
-    double cap_share, thermal_share; /* of busy time: below the request, by cause */
-    double bubble;                   /* share of an iteration: stages wait for others */
-    double exposed_share;          /* share of an iteration: communication that no compute hides */
-    struct erg_result_bytes bytes; /* sent, all GPUs */
-    double network_use;            /* sent by a node, of what its network could: mean over nodes */
-    double temperature_imbalance, power_imbalance, busy_imbalance; /* most over mean of the GPUs */
-    double noise; /* of time_s: most over least of the repeats, less 1; one repeat: not known */
+    double cap_share, thermal_share; /* shares of busy time below the requested clock, by cause */
+    double bubble;                   /* share of an iteration in which stages wait for others */
+    double exposed_share;            /* share of an iteration with communication that no compute
+                                      * hides */
+    struct erg_result_bytes bytes;   /* sent, all GPUs */
+    double network_use; /* bytes that a node sends, as a share of its network's capacity;
+                         * mean over nodes */
+    double temperature_imbalance, power_imbalance,
+        busy_imbalance; /* largest over mean of the GPUs */
+    double noise; /* of time_s: largest over smallest repeat, minus 1; unknown with one repeat */
 };
 
 struct erg_result_gpu {
-    long rank; /* of all GPUs */
+    long rank; /* among all GPUs */
     long node, local;
     const char *slot; /* "front", "rear", … of the chassis; NULL: no chassis */
     long tensor, context, data, expert, stage; /* coordinates, from 0 */
     struct erg_result_series power_w, temperature_c, memory_temperature_c;
     double energy_j;
-    double busy_share; /* works; the rest waits */
+    double busy_share; /* share of working time; the rest is waiting */
     double clock_mhz, busy_clock_mhz;
     double cap_share, thermal_share;
     struct erg_result_bytes sent, received;
 };
 
-/* Seconds of an iteration of one GPU of a stage, by what it does; mean over the stage's GPUs. */
+/* The time of an iteration on one GPU of a stage, by activity; mean over the stage's GPUs. */
 struct erg_result_stage {
     long stage, layers;
-    double forward_s, backward_s; /* of layers, with what these recompute */
+    double forward_s, backward_s; /* of layers, including recomputation */
     double head_s;
-    double spin_s;     /* in a collective, for a slower GPU of its group */
-    double message_s;  /* messages between stages that nothing hides */
+    double spin_s;     /* in collectives, waiting for a slower GPU of the group */
+    double message_s;  /* exposed messages between stages */
     double wait_s;     /* for other stages */
     double gradient_s; /* sums of gradients, gathers of weights */
     double optimizer_s;
-    double total_s; /* their sum: an iteration */
+    double total_s; /* the sum: an iteration */
 };
 
-/* Kernels of a traced GPU in an iteration, in one of the 8 categories. */
+/* Kernels of a traced GPU in an iteration, in one of 8 categories. */
 struct erg_result_category {
     const char *name; /* "MatMul", "SendRecv", … */
     double summed_s;  /* over all streams */
-    double exposed_s; /* what nothing else covers: communication not under compute */
-    double wait_s;    /* of exposed_s: until the last peer was there */
+    double exposed_s; /* not covered by others: communication without compute at the same time */
+    double wait_s;    /* part of exposed_s: until the last peer arrived */
     double count;     /* of kernels */
     double energy_j;
 };
@@ -106,13 +110,13 @@ struct erg_result_kernels {
     double idle_s, idle_j; /* no kernel runs */
 };
 
-/* Of all GPUs in an iteration, by what sends them. */
+/* Bytes of all GPUs in an iteration, by kind. */
 struct erg_result_link {
     const char *kind; /* "tensor", "pipeline", "gradients", "experts", "fsdp", … */
     double nvlink, network;
 };
 
-/* As `ergon layout` and `ergon memory` call them. */
+/* Items with the names of `ergon layout` and `ergon memory`. */
 struct erg_result_item {
     const char *name;
     double value;
@@ -122,7 +126,7 @@ struct erg_result_items {
     size_t count;
 };
 
-/* An iteration after a cold start, means over all GPUs but the peak. */
+/* An iteration after a cold start: means over all GPUs, except the peak. */
 struct erg_result_moment {
     double begin_s, time_s;
     double power_w, temperature_c, peak_temperature_c;
@@ -137,14 +141,14 @@ struct erg_result_repeat {
 
 struct erg_study_result {
     const char *id;
-    const json_t *point;    /* the keys, as sweep.h has them; NULL: none */
-    const json_t *identity; /* fingerprints of all that the result depends on; NULL: none */
+    const json_t *point;    /* the keys, as in sweep.h; NULL: none */
+    const json_t *identity; /* fingerprints of everything that the result depends on; NULL: none */
     enum erg_result_status status;
-    const char *message; /* one sentence, unless ok; else NULL */
+    const char *message; /* one sentence if the status is not ok; else NULL */
     enum erg_result_source source;
     long gpus, nodes, node_gpus;
     struct erg_result_metrics metrics;
-    struct erg_result_gpu *gpu; /* by rank; none unless ok */
+    struct erg_result_gpu *gpu; /* [rank]; empty unless ok */
     size_t gpu_count;
     struct erg_result_stage *stages;
     size_t stage_count;
@@ -153,30 +157,31 @@ struct erg_study_result {
     struct erg_result_link *links;
     size_t link_count;
     struct erg_result_items memory_bytes; /* of the GPU that needs most */
-    struct erg_result_items time_s;       /* of the closed form: full clocks, reference heat */
+    struct erg_result_items time_s;       /* of the closed form, with the highest clocks at the
+                                           * reference temperature */
     struct erg_result_items energy_j;     /* the same, all GPUs */
     struct erg_result_repeat *repeats;
     size_t repeat_count;
-    struct erg_result_moment *course; /* from a cold start on; none of a steady state */
+    struct erg_result_moment *course; /* after a cold start; empty for a steady state */
     size_t course_count;
-    const char **flags; /* sentences: oddities that whoever reads the numbers must know */
+    const char **flags; /* sentences: peculiarities that readers of the numbers must be aware of */
     size_t flag_count;
 };
 
-/* All numbers with a fraction NaN, no lists. */
+/* Sets all numbers with a fraction to NaN and all lists to empty. */
 void erg_study_result_init(struct erg_study_result *result);
 void erg_result_gpu_init(struct erg_result_gpu *gpu);
 
-/* A new reference. */
+/* Returns a new reference. */
 json_t *erg_study_result_json(const struct erg_study_result *result);
-/* Texts and lists lie in the arena; `point` and `identity` are borrowed from `root`. The message of
- * a failure names file, line (where `text` is given) and key. */
+/* The arena owns texts and lists; `point` and `identity` are borrowed from `root`. Error messages
+ * have file, line (if `text` is given) and key. */
 int erg_study_result_from_json(struct erg_study_result *result, const json_t *root,
                                const char *name, const char *text, size_t length,
                                struct erg_arena *arena, struct erg_error *err);
 
-/* A file, written beside and renamed. Of one that is read, *root holds what the result borrows: to
- * be released after it (json_decref). */
+/* Writes or reads a file; a write goes to a temporary name first. After a read, *root owns what the
+ * result borrows: release it after the result (json_decref). */
 int erg_study_result_write(const struct erg_study_result *result, const char *path,
                            struct erg_error *err);
 int erg_study_result_read(struct erg_study_result *result, json_t **root, const char *path,

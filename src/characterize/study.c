@@ -1,4 +1,4 @@
-/* Studies: loading all that a file names, the IDs of points, and what they are as JSON. */
+/* Studies: loads the files that a study names, and computes the IDs of points and their JSON. */
 #include "characterize/study.h"
 #include "characterize/study_internal.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A change of what results are made of, beside the version of ergon, changes this. */
+/* Change it with every change of results that the version of ergon does not show. */
 enum { RESULT_SCHEMA_VERSION = 1, STUDY_SCHEMA_VERSION = 1 };
 
 struct erg_study_models {
@@ -25,7 +25,7 @@ struct erg_study_models {
     struct erg_model *model;
 };
 
-/* ---- what a file names ---- */
+/* ---- names of files ---- */
 
 static bool is_path(const char *name)
 {
@@ -34,7 +34,7 @@ static bool is_path(const char *name)
            (length > 5 && !strcmp(name + length - 5, ".json"));
 }
 
-/* A path as seen from the study's file, or a name as it is. To be freed. */
+/* Resolves a path relative to the study's file, or returns a name unchanged. Free it. */
 static char *seen_from(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -45,7 +45,7 @@ static char *seen_from(const char *path, const char *name)
     return text.data;
 }
 
-/* The file that a name of the data folder, or a path, stands for; to be freed. */
+/* The file for a name of the data folder, or for a path; free it. */
 static char *find_file(const char *kind, const char *path, const char *name,
                        const struct erg_yaml *yaml, const char *key, struct erg_error *err)
 {
@@ -61,10 +61,10 @@ static char *find_file(const char *kind, const char *path, const char *name,
     const char *meant = erg_closest(name, names);
     erg_text_add_names(&known, names);
     if (meant)
-        erg_yaml_fail(yaml, key, err, "'%s' is not known; did you mean '%s'? Known: %s", name,
-                      meant, known.data);
+        erg_yaml_fail(yaml, key, err, "'%s' was not found; did you mean '%s'? Expected one of: %s",
+                      name, meant, known.data);
     else
-        erg_yaml_fail(yaml, key, err, "'%s' is not known, expected one of %s, or a file", name,
+        erg_yaml_fail(yaml, key, err, "'%s' was not found, expected one of %s, or a file", name,
                       known.data);
     erg_text_release(&known);
     erg_arena_release(&arena);
@@ -81,7 +81,7 @@ static int hash_file(uint64_t *hash, const char *path, struct erg_error *err)
     return 0;
 }
 
-/* What is wrong with a file that a key names is said of the key. */
+/* Errors in a named file are reported at the key that names it. */
 static int said_of(const struct erg_yaml *yaml, const char *key, const struct erg_error *inner,
                    struct erg_error *err)
 {
@@ -110,7 +110,7 @@ static int load_machine(struct erg_study *study, const struct study_file *file, 
     machine->chassis = study->chassis;
     if (result == 0 && machine->cluster->more_count > 0)
         result = erg_yaml_fail(yaml, "cluster", err,
-                               "expected a cluster of nodes of one kind, and %s has more_nodes",
+                               "expected a cluster of nodes of one kind, but %s has more_nodes",
                                file->cluster);
     if (result == 0 && (erg_engine_load(&machine->engine, engine, &inner) != 0 ||
                         erg_engine_check_gpu(machine->engine, machine->gpu, &inner) != 0 ||
@@ -164,13 +164,13 @@ static json_t *layers_json(const struct erg_layout *layout)
     return list;
 }
 
-/* Of numbers that stand for what the GPU has anyway where they are 0. */
+/* Numbers for which 0 means the GPU's own value. */
 static json_t *asked(double value)
 {
     return value > 0 ? erg_json_number(value) : json_null();
 }
 
-/* Of a layout that cannot be what its text says, if that is understood. */
+/* The degrees of an impossible layout, if its text could be parsed. */
 static json_t *layout_json(const struct erg_study_point *point)
 {
     const struct erg_layout *layout = &point->layout;

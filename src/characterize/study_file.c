@@ -1,4 +1,4 @@
-/* Studies: their file, and what is wrong with it by itself. */
+/* Studies: parses a study's file, and checks what can be checked without other files. */
 #include "characterize/study_internal.h"
 
 #include "base/text.h"
@@ -144,7 +144,7 @@ static int check_names(const struct erg_yaml *yaml, const char *prefix, const ch
     return 0;
 }
 
-/* 0 stands for what is usual. */
+/* 0 means the default value. */
 static int check_numbers(const struct erg_yaml *yaml, const char *prefix, const char *list,
                          const double *items, unsigned count, double least, double most,
                          struct erg_error *err)
@@ -175,14 +175,14 @@ static int check_optimisations(const struct study_axes *axes, const struct erg_y
         return -1;
     if (axes->optimisations && (axes->overlap || axes->recompute)) {
         struct study_place place = place_of(prefix, axes->overlap ? "overlap" : "recompute", 0);
-        return erg_yaml_fail(yaml, place.key, err,
-                             "'optimisations' beside it says what overlaps and is recomputed; "
-                             "expected one of both");
+        return erg_yaml_fail(
+            yaml, place.key, err,
+            "'optimisations' sets overlap and recomputation as well; expected one of both");
     }
     return 0;
 }
 
-/* A layout's split of layers: a name, or numbers with commas between them. */
+/* A layout's split of layers: a name, or numbers separated by commas. */
 static bool is_split(const char *text)
 {
     return !strcmp(text, "equal") || !strcmp(text, "alternate+1") ||
@@ -269,7 +269,7 @@ static int check_figures(const struct study_file *file, const struct erg_yaml *y
     return 0;
 }
 
-/* What is not said. */
+/* Sets defaults. */
 static void set_defaults(struct study_file *file, const struct erg_yaml *yaml)
 {
     if (!erg_yaml_has(yaml, "seed"))
@@ -313,7 +313,7 @@ static int check_measuring(const struct study_file *file, const struct erg_yaml 
                              : 0;
 }
 
-/* It becomes a folder. */
+/* The name becomes a folder. */
 static int check_study_name(const struct study_file *file, const struct erg_yaml *yaml,
                             struct erg_error *err)
 {
@@ -345,8 +345,8 @@ static int check_file(const struct study_file *file, const struct erg_yaml *yaml
         snprintf(key, sizeof key, "points[%u]", i);
         if (!file->axes.sequence && !file->points[i].axes.sequence)
             return erg_yaml_fail(yaml, key, err,
-                                 "expected the key 'sequence', the tokens of a sequence, here or "
-                                 "at the top");
+                                 "expected the key 'sequence', the tokens per sequence, in the "
+                                 "entry or at the top level");
     }
     return 0;
 }

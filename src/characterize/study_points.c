@@ -1,4 +1,4 @@
-/* Studies: what the combinations of a file come to, and how they are called. */
+/* Studies: resolves the combinations of a file to points and names them. */
 #include "characterize/study_internal.h"
 
 #include "base/text.h"
@@ -22,18 +22,19 @@ struct expanding {
     const struct study_file *file;
     const struct erg_yaml *yaml;
     struct erg_arena *arena;
-    /* Of the entry at hand, its own and those of the top. */
+    /* The entry's own lists and those of the top level. */
     const struct study_entry *entry;
     unsigned entry_index;
     struct study_axes axes;
     const struct erg_model *model;
-    bool says_sequence, says_vocabulary; /* names do, because entries differ in nothing else */
+    bool says_sequence, says_vocabulary; /* names include them, because entries differ in nothing
+                                          * else */
     size_t points_capacity, marks_capacity;
 };
 
 /* ---- layouts ---- */
 
-/* Layers of stages as a text has them; NULL in *split: equal. */
+/* Parses the layers of stages; *split is NULL for equal ones. */
 static int split_layers(const struct expanding *at, const struct erg_layout *layout,
                         const char *text, const long **split, struct erg_error *err)
 {
@@ -47,9 +48,10 @@ static int split_layers(const struct expanding *at, const struct erg_layout *lay
     bool alike = true;
     if (!strcmp(text, "alternate+1")) {
         if (layout->virtual_stages > 1)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "alternate+1 splits layers over stages, and these have %ld chunks each",
-                            layout->virtual_stages);
+            return erg_fail(
+                err, ERG_INFEASIBLE,
+                "alternate+1 splits layers over stages, but these stages have %ld chunks each",
+                layout->virtual_stages);
         for (long i = 0; i < stages; i++)
             sum += list[i] = layers / stages + (stages > 1 ? (i % 2 ? -1 : 1) : 0);
         list[stages - 1] += layers - sum;
@@ -61,7 +63,7 @@ static int split_layers(const struct expanding *at, const struct erg_layout *lay
         }
         if (given != chunks)
             return erg_fail(err, ERG_INFEASIBLE,
-                            "the layers '%.80s' are those of %ld chunks, and this layout has %ld",
+                            "the layers '%.80s' are those of %ld chunks, but this layout has %ld",
                             text, given, chunks);
     }
     for (long i = 1; i < chunks; i++)
@@ -83,7 +85,7 @@ static int make_layout(const struct expanding *at, const struct combination *whi
 {
     const struct erg_cluster *cluster = at->study->machine.cluster;
     struct erg_layout *layout = &point->layout;
-    set_sizes(at, which, layout); /* parsing sets the microbatch anew */
+    set_sizes(at, which, layout); /* parsing resets the microbatch */
     if (erg_layout_parse(layout, point->degrees, at->model->layers, err) != 0)
         return -1;
     set_sizes(at, which, layout);
@@ -97,8 +99,8 @@ static int make_layout(const struct expanding *at, const struct combination *whi
     return 0;
 }
 
-/* "EP8 TP1 PP4", "TP8 FSDP4": degrees of 1 are left out, but for tensor and, where nothing else
- * spreads layers or their weights, pipeline. */
+/* "EP8 TP1 PP4", "TP8 FSDP4": degrees of 1 are left out, except tensor and, if nothing else
+ * distributes layers or their weights, pipeline. */
 static const char *label_of(const struct erg_study_point *point, struct erg_arena *arena)
 {
     const struct erg_layout *layout = &point->layout;
@@ -123,7 +125,7 @@ static const char *label_of(const struct erg_study_point *point, struct erg_aren
 
 /* ---- optimisations ---- */
 
-/* What of a wish changes anything in a layout. */
+/* The part of an optimisation that has an effect in a layout. */
 static unsigned effective_overlap(unsigned wished, const struct erg_study_point *point)
 {
     if (point->layout.tensor == 1)
@@ -141,7 +143,7 @@ static unsigned index_of(const char *name, const char *const *names)
     return i;
 }
 
-/* Fills what overlaps and is recomputed; returns how that is called. */
+/* Sets overlap and recomputation; returns their name. */
 static const char *optimise(const struct expanding *at, const struct combination *which,
                             struct erg_study_point *point)
 {
@@ -151,7 +153,7 @@ static const char *optimise(const struct expanding *at, const struct combination
         const char *recompute = axes->recompute ? axes->recompute[which->recompute] : "none";
         point->overlap = index_of(overlap, erg_study_overlap_names);
         point->layout.recompute = (enum erg_recompute)index_of(recompute, erg_recompute_names);
-        /* As names they outlive the file. */
+        /* Names that outlive the file. */
         return !axes->recompute ? erg_arena_printf(at->arena, "overlap=%s", overlap)
                : !axes->overlap
                    ? erg_arena_printf(at->arena, "recompute=%s", recompute)
@@ -161,8 +163,8 @@ static const char *optimise(const struct expanding *at, const struct combination
     const struct study_optimisation *optimisation = erg_study_optimisations;
     while (strcmp(optimisation->name, name) != 0)
         optimisation++;
-    /* As published: sums of gradients overlap only where the optimizer is the distributed one of
-     * dense models. */
+    /* As published: sums of gradients overlap only with the distributed optimizer of dense
+     * models. */
     if (optimisation->overlaps)
         point->overlap = ERG_STUDY_OVERLAP_TENSOR |
                          (at->model->experts.count > 0 || erg_layout_is_sharded(&point->layout)
@@ -174,7 +176,7 @@ static const char *optimise(const struct expanding *at, const struct combination
 
 /* ---- the rest of a point ---- */
 
-/* A clock or power that the GPU has anyway is none that is asked for. */
+/* A clock or power equal to the GPU's own counts as not requested. */
 static void ask_gpu(const struct expanding *at, const struct combination *which,
                     struct erg_study_point *point)
 {
@@ -220,7 +222,7 @@ static void add_lora(const struct expanding *at, struct erg_study_point *point)
     erg_text_release(&targets);
 }
 
-/* Of a path its last part. */
+/* The last part of a path. */
 static const char *called(const char *model)
 {
     const char *slash = strrchr(model, '/');
@@ -304,7 +306,7 @@ static int add_mark(struct expanding *at, const struct combination *which, struc
     mark.label = label_of(&point, at->arena);
     for (size_t i = 0; i < study->mark_count; i++)
         if (!strcmp(study->marks[i].name, mark.name))
-            return erg_yaml_fail(at->yaml, key, err, "the point '%s' is there twice", mark.name);
+            return erg_yaml_fail(at->yaml, key, err, "the point '%s' is listed twice", mark.name);
     if (study->mark_count == MOST_MARKS)
         return erg_yaml_fail(at->yaml, key, err, "expected at most %d points", MOST_MARKS);
     erg_study_set_id(study, &point);
@@ -338,7 +340,7 @@ static int add_entry(struct expanding *at, struct erg_error *err)
     const struct {
         unsigned *index, count;
     } digits[] = {
-        /* The last changes fastest. */
+        /* The last list changes fastest. */
         {&which.fault, axes->faults_count},
         {&which.inlet, axes->inlet_c_count},
         {&which.power, axes->power_w_count},
@@ -363,7 +365,7 @@ static int add_entry(struct expanding *at, struct erg_error *err)
     }
 }
 
-/* Those of the entry, and of the top where it has none. */
+/* The lists of the entry, and the top level's where it has none. */
 static struct study_axes merge(const struct study_axes *own, const struct study_axes *top)
 {
     struct study_axes axes = *own;
@@ -397,7 +399,7 @@ static struct study_axes merge(const struct study_axes *own, const struct study_
     return axes;
 }
 
-/* Whether another entry has the same model with another sequence or vocabulary. */
+/* Returns true if another entry has the same model with another sequence or vocabulary. */
 static void see_others(struct expanding *at)
 {
     at->says_sequence = at->says_vocabulary = false;
@@ -411,14 +413,14 @@ static void see_others(struct expanding *at)
     }
 }
 
-/* What needs a chassis where there is none would have no effect. */
+/* Keys that need a chassis would have no effect without one. */
 static int check_heat(const struct expanding *at, struct erg_error *err)
 {
     const char *what = at->axes.inlet_c ? "inlet_c" : at->axes.placement ? "placement" : NULL;
     if (!what || at->study->machine.chassis)
         return 0;
     return erg_yaml_fail(at->yaml, "cluster", err,
-                         "'%s' needs a cluster that names its chassis, and %s does not", what,
+                         "'%s' needs a chassis, but the cluster %s names none", what,
                          at->file->cluster);
 }
 

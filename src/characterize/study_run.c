@@ -1,4 +1,4 @@
-/* Studies: running their points, several at a time, and keeping what each came to. */
+/* Studies: runs their points, several at a time, and stores the results. */
 #define _GNU_SOURCE /* flock */
 #include "characterize/study_run.h"
 
@@ -35,7 +35,7 @@ static int lock_folder(const char *folder, struct erg_error *err)
         erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(errno));
     } else if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         erg_fail(err, ERG_FAILED,
-                 "another \"ergon characterize\" runs in '%s'; wait until it has ended, or give "
+                 "another \"ergon characterize\" runs in '%s'; wait until it has ended, or use "
                  "another folder",
                  folder);
         close(file);
@@ -79,13 +79,13 @@ void erg_study_release(int claim)
 struct study_running {
     const struct erg_study_run *run;
     struct erg_study_tally *tally;
-    size_t *points; /* that are to be run */
+    size_t *points; /* points to run */
     size_t count, done, total;
-    pthread_mutex_t lock; /* of tally, first and done */
+    pthread_mutex_t lock; /* guards tally, first and done */
     size_t first_failed;
 };
 
-/* What a point's file says of it; ERG_RESULT_SKIPPED where there is none that can be read. */
+/* The status in a point's file; ERG_RESULT_SKIPPED if there is no readable one. */
 static enum erg_result_status known_status(const struct erg_study_run *run, size_t index,
                                            struct erg_error *reason)
 {
@@ -99,7 +99,7 @@ static enum erg_result_status known_status(const struct erg_study_run *run, size
     reason->status = ERG_OK;
     if (access(path, F_OK) == 0) {
         if (erg_study_result_read(&result, &root, path, &arena, &err) != 0)
-            erg_log(ERG_LOG_WARNING, "%s; the point is run again", err.message);
+            erg_log(ERG_LOG_WARNING, "%s; running the point again", err.message);
         else if (!strcmp(result.id, id))
             status = result.status;
         if (status == ERG_RESULT_FAILED)
@@ -119,7 +119,7 @@ static const char *name_of(const struct erg_study *study, size_t point)
     return "";
 }
 
-/* Of several threads one at a time; of failed points the first in the file's order is told. */
+/* Called by one thread at a time; the failure reported is the first in the file's order. */
 static void count(struct study_running *running, size_t index, enum erg_result_status status,
                   const struct erg_error *reason)
 {
@@ -142,7 +142,7 @@ static void note_done(struct study_running *running)
     pthread_mutex_unlock(&running->lock);
 }
 
-/* All that is known without running it. */
+/* Fills all that is known without a run. */
 static void begin_result(const struct erg_study_run *run, struct erg_study_result *result)
 {
     const struct erg_cluster *cluster = run->study->machine.cluster;
@@ -152,7 +152,7 @@ static void begin_result(const struct erg_study_run *run, struct erg_study_resul
     result->node_gpus = cluster->gpus_per_node;
 }
 
-/* What the point comes to, its failure too. Fails where the run is to end. */
+/* Computes the result of a point, even of a failed one. Fails only if the run must end. */
 static int find_result(const struct erg_study_run *run, const struct erg_study_point *point,
                        struct erg_study_result *result, struct erg_arena *arena,
                        struct erg_error *err)
@@ -167,7 +167,7 @@ static int find_result(const struct erg_study_run *run, const struct erg_study_p
         return 0;
     if (reason.status == ERG_INTERRUPTED)
         return erg_fail(err, ERG_INTERRUPTED, "%s", reason.message);
-    /* What it filled before it failed is none of its. */
+    /* Discards what the point filled before it failed. */
     begin_result(run, result);
     result->status = ERG_RESULT_FAILED;
     result->message = erg_arena_strdup(arena, reason.message);

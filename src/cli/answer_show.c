@@ -1,4 +1,4 @@
-/* Answers on standard output. */
+/* Prints answers on standard output. */
 #include "cli/answer_show.h"
 
 #include "cli/cli.h"
@@ -8,7 +8,7 @@
 int erg_answer_show(int asked, struct erg_answer **answer, bool json, struct erg_error *err)
 {
     erg_terminal_finish();
-    if (asked != 0 || !*answer) /* failed, or another rank shows it */
+    if (asked != 0 || !*answer) /* the question failed, or another rank prints the answer */
         return asked;
     fputs(json ? erg_answer_json(*answer) : erg_answer_text(*answer), stdout);
     const int result = erg_answer_check(*answer, err);

@@ -1,4 +1,4 @@
-/* How answers of ergon/ask.h come to standard output. */
+/* Printing of the answers of ergon/ask.h on standard output. */
 #ifndef ERG_CLI_ANSWER_SHOW_H
 #define ERG_CLI_ANSWER_SHOW_H
 
@@ -6,8 +6,9 @@
 
 #include <stdbool.h>
 
-/* Prints one of the forms of *answer and frees it: -1 where `asked`, what the question returned, is
- * no 0, or where what was asked about does not hold. */
+/* Prints *answer as text or JSON and frees it. `asked` is the return value of the question. Returns
+ * -1 if `asked` is not 0, or if the answer is negative: a layout that does not fit, a finding that
+ * fails. */
 int erg_answer_show(int asked, struct erg_answer **answer, bool json, struct erg_error *err);
 
 #endif

@@ -1,12 +1,10 @@
-/*
- * The command line: a table of commands, one thin file each. Only this room has standard output,
- * and exits.
+/* The command line: a table of commands, one thin file each. Only this room writes to standard
+ * output or exits.
  *
- * To add a command: write cmd_NAME.c that defines `const struct erg_command erg_cmd_NAME`,
- * declare it here and give it a line in the table of main.c. Its run() gets parsed and checked
- * values, prints its result on stdout and returns 0, or fills the error (whose status becomes
- * the exit code) and returns -1; main.c prints the sentence.
- */
+ * To add a command: write cmd_NAME.c that defines `const struct erg_command erg_cmd_NAME`, declare
+ * it here and add it to the table of main.c. Its run() receives parsed and checked values. It
+ * prints its result on stdout and returns 0, or fills the error and returns -1; main.c prints the
+ * error, and its status is the exit code. */
 #ifndef ERG_CLI_CLI_H
 #define ERG_CLI_CLI_H
 
@@ -42,24 +40,22 @@ extern const struct erg_command erg_cmd_export;
 extern const struct erg_command erg_cmd_serve;
 extern const struct erg_command erg_cmd_daemon;
 
-/* All commands, ends with NULL. */
+/* All commands; ends with NULL. */
 extern const struct erg_command *const erg_commands[];
 
-/*
- * Sends log and progress to stderr: `verbosity` -1 errors only, 0 also warnings and, on a
- * terminal, a progress bar with the time left; 1 information; 2 debugging. Colour only on a
- * terminal and without NO_COLOR. erg_terminal_finish() wipes an unfinished bar.
- */
+/* Sends log and progress to stderr. `verbosity`: -1 errors only; 0 also warnings and, on a
+ * terminal, a progress bar with the remaining time; 1 information; 2 debugging. Colours need a
+ * terminal and an unset NO_COLOR. erg_terminal_finish() removes an unfinished bar. */
 void erg_terminal_start(int verbosity);
 void erg_terminal_finish(void);
 
-/* Prints text that may hold control characters, which are shown as "\x1b". */
+/* Prints text that may contain control characters, which are shown as "\x1b". */
 void erg_terminal_print(FILE *out, const char *text);
-/* Prints a message as one line of standard error, line breaks of names shown as "\x0a". */
+/* Prints a message as one line on standard error; line breaks in names are shown as "\x0a". */
 void erg_terminal_message(const char *text);
-/* The same in place of the progress bar, which comes back with the next progress. */
+/* The same, but replaces the progress bar, which returns with the next progress. */
 void erg_terminal_line(const char *text);
-/* Does so for all of standard output from here on. */
+/* Escapes control characters in all later output on standard output. */
 void erg_terminal_guard_output(void);
 
 #endif

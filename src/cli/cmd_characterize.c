@@ -22,32 +22,32 @@ static const char *const devices[] = {"emulated", "host", "cuda", NULL};
 #define AT(member) offsetof(struct characterize_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "points, figures and page go there (default: the study's name)"},
+     .help = "folder for points, figures and the page (default: the study's name)"},
     {"list", 'l', ERG_OPTION_FLAG, NULL, AT(list),
-     .help = "say what there is to run, and run nothing"},
+     .help = "list the points to run, and run nothing"},
     {"only", 'O', ERG_OPTION_TEXT, "GLOB", AT(only),
-     .help = "run only points whose names match, as a shell matches files: '*/cc'"},
+     .help = "run only points whose names match this shell pattern, for example '*/cc'"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "emulated",
-     .help = "emulated, or train each point on this machine and emulate its twin"},
+     .help = "emulated: emulate each point; host, cuda: train each point on this machine and "
+             "emulate it as well"},
     {"jobs", 'j', ERG_OPTION_LONG, "N", AT(jobs), 1, 4096,
-     .help = "points at a time (default: as many as there are cores)"},
+     .help = "points to run at a time (default: the number of cores)"},
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
     {"figures", 'f', ERG_OPTION_TEXT, "N,...", AT(figures),
-     .help = "draw these of 4, 5, 8, 10, 13, 15, 17 (default: those of the study, else all)"},
+     .help = "draw these of the figures 4, 5, 8, 10, 13, 15, 17 (default: the study's, else all)"},
     {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = rights,
-     .default_text = "eff_edp", .help = "the right axis of figures 4, 8 and 13"},
+     .default_text = "eff_edp", .help = "right axis of figures 4, 8 and 13"},
     {"check", 'c', ERG_OPTION_FLAG, NULL, AT(check),
-     .help =
-         "print published findings and whether they hold of these points; fail if one does not"},
+     .help = "compare the points with published findings; fail if one does not hold"},
     {"with", 'w', ERG_OPTION_FILES, "DIR", AT(others),
-     .help = "findings that compare clusters look into this study's folder, too"},
+     .help = "folder of another study, for findings that compare clusters"},
     {"redraw", 0, ERG_OPTION_FILE, "DIR", AT(redraw),
-     .help = "figures, findings and page of the points that are there; needs no SWEEP.yaml"},
+     .help = "draw figures, findings and page from the points in DIR; needs no SWEEP.yaml"},
     {"sensor", 's', ERG_OPTION_CHOICE, "KIND", AT(sensor), .choices = sensors,
      .help = "behaviour of emulated sensors (default: the study's, else hopper)"},
     {"transient", 't', ERG_OPTION_DOUBLE, "SECONDS", AT(transient_s), 1, 1e6,
-     .help = "so long from a cold start, in place of the steady state"},
+     .help = "emulate this time from a cold start (default: the steady state)"},
     {0},
 };
 
@@ -58,13 +58,13 @@ static int make_wish(struct erg_characterization_options *wish, const struct erg
     if ((call->argument_count == 0) == !values->redraw)
         return erg_fail(err, ERG_USAGE,
                         values->redraw
-                            ? "--redraw takes the points of a folder; expected no SWEEP.yaml"
-                            : "\"ergon characterize\" needs SWEEP.yaml, or --redraw DIR; see "
+                            ? "--redraw reads the points of a folder; expected no SWEEP.yaml"
+                            : "\"ergon characterize\" needs SWEEP.yaml or --redraw DIR; see "
                               "\"ergon characterize --help\"");
     if (values->redraw && (values->list || values->only || values->retry || values->output))
         return erg_fail(err, ERG_USAGE,
-                        "--redraw runs nothing and writes into the folder that it is given; "
-                        "expected no --list, --only, --retry and --output beside it");
+                        "--redraw runs nothing and writes into its own folder; expected it without "
+                        "--list, --only, --retry and --output");
     *wish = (struct erg_characterization_options){
         .size = sizeof *wish,
         .file = call->argument_count ? call->arguments[0] : NULL,
@@ -126,11 +126,11 @@ const struct erg_command erg_cmd_characterize = {
     .most_arguments = 1,
     .values_bytes = sizeof(struct characterize_values),
     .options = options,
-    .details =
-        "Runs every combination of model, layout, microbatch and optimisation that a file lists "
-        "on\n"
-        "an emulated cluster, whose GPUs heat each other, and draws what each came to. A run that\n"
-        "was ended goes on where it was.",
+    .details = "Runs every combination of model, layout, microbatch and optimisation in SWEEP.yaml "
+               "on an emulated\n"
+               "cluster whose GPUs heat each other, and draws figures of the results. A second run "
+               "continues\n"
+               "where the first stopped.",
     .examples = "  ergon characterize examples/characterize/charllm-parallelism-h200.yaml -o out\n"
                 "  ergon characterize --redraw out --figures 4,17 --right tokens_per_j\n",
     .run = run,

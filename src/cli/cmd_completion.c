@@ -18,10 +18,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         erg_text_release(&script);
         return 0;
     }
-    return erg_fail(err, ERG_USAGE,
-                    "There is no completion script for the shell \"%s\"; known are bash, zsh and "
-                    "fish.",
-                    call->arguments[0]);
+    return erg_fail(
+        err, ERG_USAGE,
+        "There is no completion script for the shell \"%s\"; expected bash, zsh or fish",
+        call->arguments[0]);
 }
 
 const struct erg_command erg_cmd_completion = {

@@ -1,4 +1,4 @@
-/* ergon doctor: what this machine can and cannot do, and why. */
+/* ergon doctor: what this machine can and cannot do, and the reasons. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -9,7 +9,7 @@ struct doctor_values {
 #define AT(member) offsetof(struct doctor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
+     .help = "\"all\", or indices and UUIDs separated by commas (default: CUDA_VISIBLE_DEVICES)"},
     {0},
 };
 
@@ -24,16 +24,16 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_doctor = {
     .name = "doctor",
-    .summary = "what this machine can and cannot do for ergon, and why",
+    .summary = "check GPUs, sensors, permissions and libraries of this machine",
     .arguments = "",
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct doctor_values),
     .options = options,
-    .details =
-        "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"
-        "permissions, CUDA's libraries, Slurm's configuration where it is installed, and disk. "
-        "Each\nline says ok, limited or missing, and what to do about it. Changes nothing. "
-        "Takes about\ntwo seconds.",
+    .details = "Checks every metric of every GPU and the update interval of its sensors, CPU "
+               "energy, permissions,\n"
+               "CUDA's libraries, free disk space and, where it is installed, Slurm's "
+               "configuration. Each line is\n"
+               "ok, limited or missing, with a remedy. Changes nothing. Takes about two seconds.",
     .examples = "  ergon doctor\n"
                 "  ergon doctor --json | jq '.findings[] | select(.state != \"ok\")'\n",
     .run = run,

@@ -13,9 +13,10 @@ static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
 #define AT(member) offsetof(struct export_values, member)
 static const struct erg_option options[] = {
     {"format", 'f', ERG_OPTION_CHOICE, "KIND", AT(format), .choices = formats, .required = true,
-     .help = "rows, one object per line, or counters for Perfetto and chrome://tracing"},
+     .help = "csv: rows; jsonl: one object per line; chrome: counters for Perfetto and "
+             "chrome://tracing"},
     {"output", 'o', ERG_OPTION_FILE, "OUT", AT(output), .default_text = "-",
-     .help = "where to; - is standard output"},
+     .help = "output file; - is standard output"},
     {0},
 };
 
@@ -27,15 +28,15 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_export = {
     .name = "export",
-    .summary = "turn a recording into CSV, JSON lines or a trace",
+    .summary = "convert a recording to CSV, JSON lines or a trace",
     .arguments = "FILE",
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct export_values),
     .options = options,
-    .details = "Reads what \"ergon record\" wrote, also one whose writer was killed: what is whole "
-               "is exported.",
+    .details = "Reads a recording of \"ergon record\". If the recorder was killed, all complete "
+               "samples are exported.",
     .examples = "  ergon export train.rec --format csv -o train.csv\n"
                 "  ergon export train.rec --format jsonl | jq .power_inst_mw\n"
                 "  ergon export train.rec --format chrome -o train.json\n",

@@ -1,4 +1,4 @@
-/* ergon fit ROWS.csv or --from RUN: the constants of a training engine that explain measured
+/* ergon fit ROWS.csv or --from RUN: fits the constants of a training engine to measured
  * iterations. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
@@ -16,24 +16,24 @@ struct fit_values {
 #define AT(member) offsetof(struct fit_values, member)
 static const struct erg_option options[] = {
     {"from", 'r', ERG_OPTION_FILES, "RUN", AT(runs),
-     .help = "a row from the folder of a run of ergon train; once for each run"},
+     .help = "add a row from this folder of a run of ergon train; may be given several times"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
-     .help = "name or file of the engine whose constants are the start, and stay where not fitted "
-             "(default: ergon where all rows are of runs)"},
+     .help = "engine with the initial constants, which also provides those that are not fitted: a "
+             "name or a file (default: ergon, if all rows come from runs)"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
-     .help = "the cluster that the rows were measured on (default: that of the runs)"},
-    {"job", 'j', ERG_OPTION_FILE, "JOB.yaml", AT(job), .help = "the same, from a job"},
+     .help = "cluster on which the rows were measured (default: that of the runs)"},
+    {"job", 'j', ERG_OPTION_FILE, "JOB.yaml", AT(job), .help = "take the cluster from this job"},
     {"constants", 'k', ERG_OPTION_TEXT, "KEY,…", AT(keys),
      .default_text = "gemm_efficiency,layer_overhead_us,link_efficiency,network_efficiency",
      .help = "constants to fit, at most eight"},
     {"folds", 'f', ERG_OPTION_LONG, "N", AT(folds), 2, MOST_FOLDS, .default_text = "5",
-     .help = "parts of the rows, each of which is predicted from the others"},
+     .help = "parts of the rows for cross-validation"},
     {"output", 'o', ERG_OPTION_FILE, "FILE.yaml", AT(output),
      .help = "write the engine with its fitted constants"},
     {0},
 };
 
-/* What is neither said nor follows. */
+/* Fills what was not given and does not follow from other options. */
 static int make_question(struct erg_ask_fit *question, const struct erg_invocation *call,
                          struct erg_error *err)
 {
@@ -52,20 +52,18 @@ static int make_question(struct erg_ask_fit *question, const struct erg_invocati
     };
     if (!question->rows && !runs->count)
         return erg_fail(err, ERG_USAGE,
-                        "\"ergon fit\" needs ROWS.csv or --from RUN; see \"ergon fit --help\".");
+                        "\"ergon fit\" needs ROWS.csv or --from RUN; see \"ergon fit --help\"");
     for (size_t i = 0; i < runs->count; i++)
         for (size_t before = 0; before < i; before++)
             if (!strcmp(runs->items[before], runs->items[i]))
                 return erg_fail(err, ERG_USAGE,
-                                "--from: the run '%s' is named twice; expected it once, since a "
-                                "row counts as often as it is there",
+                                "--from: the run '%s' was given twice; expected each run once",
                                 runs->items[i]);
     question->engine = values->engine ? values->engine : question->rows ? NULL : "ergon";
     return question->engine
                ? 0
-               : erg_fail(err, ERG_USAGE, "\"ergon fit\" needs the option --engine NAME (%s).",
-                          "name or file of the engine whose constants are the start, and "
-                          "stay where not fitted");
+               : erg_fail(err, ERG_USAGE, "\"ergon fit\" needs the option --engine NAME (%s)",
+                          "engine with the initial constants: a name or a file");
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -88,17 +86,20 @@ const struct erg_command erg_cmd_fit = {
     .details =
         "ROWS.csv has a row for every measured iteration, with the columns model (a name of the\n"
         "catalogue or a path), sequence (tokens), gpus, batch (sequences), t, c, p (tensor,\n"
-        "context and pipeline degree) and time_s or tokens_per_s (all GPUs together);\n"
-        "and, where they matter,\n"
-        "microbatch, l (layers of a chunk) or v (chunks of a stage), recompute (none, norms,\n"
-        "activation, balanced, full), offload (0 to 1) and device (the name of the GPU).\n"
+        "context and pipeline degree) and time_s or tokens_per_s (all GPUs together).\n"
+        "Optional columns: microbatch, l (layers of a chunk) or v (chunks of a stage), recompute\n"
+        "(none, norms, activation, balanced, full), offload (0 to 1) and device (the name of the "
+        "GPU).\n"
         "\n"
-        "--from RUN adds a row of what ergon train has measured: the median of its steps, without\n"
-        "the first of a start, and without those beside a trace, a validation or a checkpoint.\n"
+        "--from RUN adds a row that ergon train measured: the median time of its steps, without "
+        "the\n"
+        "first step of each start and without steps during a trace, a validation or a checkpoint.\n"
         "\n"
-        "Constants are fitted by least squares of the logarithm of the time. Every part of the\n"
-        "rows is also predicted by constants that were fitted to the other parts: that is the\n"
-        "error of rows held out, and the spread of those constants is their uncertainty.",
+        "The fit minimises the squared error of the logarithm of the time. In cross-validation, "
+        "each\n"
+        "part of the rows is predicted with constants fitted to the other parts: this gives the "
+        "error\n"
+        "on held-out rows, and the spread of these constants is their uncertainty.",
     .examples =
         "  ergon fit rows.csv --cluster cluster.yaml --engine megatron-kwai-h800\n"
         "  ergon fit rows.csv -j job.yaml -e megatron-a100 -k gemm_efficiency -o mine.yaml\n"

@@ -24,21 +24,22 @@ static const struct erg_option options[] = {
     {"schedule", 0, ERG_OPTION_CHOICE, "NAME", AT(schedule), .choices = schedules,
      .default_text = "1f1b", .help = "pipeline schedule"},
     {"virtual-stages", 0, ERG_OPTION_LONG, "V", AT(virtual_stages), 1, 4096, .default_text = "1",
-     .help = "virtual stages per stage, with the interleaved schedule"},
+     .help = "virtual stages per stage, for the interleaved schedule"},
     {"blocking-power", 'p', ERG_OPTION_DOUBLE, "W", AT(blocking_power_w), 0, 1e6,
      .help = "power of a GPU that waits for its neighbours (default: 0)"},
     {"p2p-latency", 0, ERG_OPTION_DOUBLE, "S", AT(p2p_latency_s), 0, 1e6, .default_text = "0",
-     .help = "seconds from one stage to the next"},
+     .help = "seconds that a message takes from one stage to the next"},
     {"unit", 0, ERG_OPTION_DOUBLE, "S", AT(unit_s), 1e-12, 1e6,
-     .help = "resolution of planned times in seconds (default: as fine as fits)"},
+     .help =
+         "resolution of planned times in seconds (default: the finest that the solver can use)"},
     {"points", 'n', ERG_OPTION_LONG, "N", AT(points), 2, 100000, .default_text = "100",
-     .help = "deadlines to make plans for"},
+     .help = "number of deadlines to make plans for"},
     {"deadline", 0, ERG_OPTION_DOUBLE, "S", AT(deadline_s), 1e-12, 1e15,
      .help = "print only the plan of least energy within this time"},
     {"energy-budget", 0, ERG_OPTION_DOUBLE, "J", AT(energy_budget_j), 1e-12, 1e15,
      .help = "print only the fastest plan within this energy"},
     {"plan", 0, ERG_OPTION_FILE, "FILE", AT(plan),
-     .help = "write all points, the selected one (default: the fastest) marked, as a plan"},
+     .help = "write all points as a plan; the selected point (default: the fastest) is marked"},
     {"format", 'f', ERG_OPTION_CHOICE, "FORMAT", AT(format), .choices = formats,
      .help = "output format (default: a table)"},
     {0},
@@ -54,12 +55,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct frontier_values *values = call->values;
     if (!isnan(values->deadline_s) && !isnan(values->energy_budget_j))
         return erg_fail(err, ERG_USAGE,
-                        "The options --deadline and --energy-budget exclude each other: each "
-                        "selects one plan.");
+                        "--deadline and --energy-budget exclude each other: each selects one plan");
     if (call->common.json && (values->format == TABLE || values->format == CSV))
         return erg_fail(err, ERG_USAGE,
-                        "The options --format %s and --json exclude each other: what is printed "
-                        "has one form.",
+                        "--format %s and --json exclude each other: the output has one format",
                         formats[values->format]);
     const struct erg_ask_frontier question = {
         .size = sizeof question,
@@ -87,7 +86,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_frontier = {
     .name = "frontier",
-    .summary = "time-energy frontier of a pipeline iteration from a measured stage profile",
+    .summary = "compute the time-energy frontier of a pipeline iteration from a measured profile",
     .arguments = "PROFILE.csv",
     .least_arguments = 1,
     .most_arguments = 1,
@@ -96,9 +95,11 @@ const struct erg_command erg_cmd_frontier = {
     .details =
         "PROFILE.csv has the columns stage,instruction,frequency,time,energy: the time in s and\n"
         "the energy in J of one GPU of the stage, for one forward or backward of one microbatch,\n"
-        "at every clock in MHz. With the interleaved schedule its stages are virtual stages:\n"
-        "virtual stage x runs on stage x mod S, where S = stages of the profile / V. Or they are\n"
-        "the stages, and instructions name the chunk: forward/1.\n"
+        "at every clock in MHz. With the interleaved schedule, the column stage contains either "
+        "virtual\n"
+        "stages, where virtual stage x runs on stage x mod S and S = virtual stages / V, or "
+        "stages, where\n"
+        "instructions include the chunk: forward/1.\n"
         "Energies are summed over one GPU per stage and include the power of waiting.",
     .examples = "  ergon frontier profile.csv --microbatches 12 --blocking-power 83.6\n"
                 "  ergon frontier profile.csv -m 12 -p 83.6 --deadline 3.1 --plan plan.json\n"

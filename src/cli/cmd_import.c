@@ -1,4 +1,4 @@
-/* ergon import: other tools' files as files of ours, or as what they say. */
+/* ergon import: converts files of other tools to files of ergon, or prints what they measured. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 #include "ergon/job.h"
@@ -19,27 +19,28 @@ static const char *const rules[] = {"ergon", "charllm", NULL};
 #define AT(member) offsetof(struct import_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "calculon: write config.json, gpu.yaml, engine.yaml and job.yaml there"},
+     .help = "calculon: write config.json, gpu.yaml, engine.yaml and job.yaml to this folder"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
-     .help = "calculon: GPUs in all, of whole nodes (default: one node)"},
+     .help = "calculon: number of GPUs, a multiple of a node's (default: one node)"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_MICROBATCHES,
-     .help = "calculon: sequences of an iteration (default: one for each GPU)"},
+     .help = "calculon: sequences per iteration (default: one per GPU)"},
     {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
-     .help = "trace: the cluster on which its jobs are to run, as for ergon simulate"},
+     .help = "trace: cluster on which the jobs run, as for ergon simulate"},
     {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
-     .help = "trace: the folder of the profiles of their models"},
+     .help = "trace: folder with the profiles of the models"},
     {"recording", 'r', ERG_OPTION_FILE, "FILE", AT(recording),
-     .help = "kineto: what ergon record wrote meanwhile on the same node: gives joules"},
+     .help = "kineto: recording that ergon record wrote on the same node at the same time; adds "
+             "energies"},
     {"categories", 'k', ERG_OPTION_CHOICE, "RULE", AT(categories), .choices = rules,
-     .help = "kineto: by ergon's dictionary (default), or by the rule of a published study"},
-    {"csv", 0, ERG_OPTION_FLAG, NULL, AT(csv), .help = "kineto: print CSV instead of a table"},
+     .help = "kineto: ergon: ergon's categories (default); charllm: those of a published study"},
+    {"csv", 0, ERG_OPTION_FLAG, NULL, AT(csv), .help = "kineto: print CSV (default: a table)"},
     {0},
 };
 
 static const char *const formats[] = {"calculon", "trace", "kineto", NULL};
 enum { CALCULON, TRACE, KINETO };
 
-/* Whether an option that only traces of kernels have was given. */
+/* Returns true if an option was given that only traces of kernels have. */
 static bool is_of_kernels(const struct erg_invocation *call)
 {
     const struct import_values *values = call->values;
@@ -53,7 +54,7 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
         is_of_kernels(call))
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
-                        "and takes --gpus and --batch");
+                        "and accepts --gpus and --batch");
     const struct erg_ask_calculon question = {
         .size = sizeof question,
         .model = call->arguments[1],
@@ -79,8 +80,8 @@ static int import_kineto(const struct erg_invocation *call, struct erg_error *er
         values->batch != ERG_NOT_GIVEN || call->common.seed != ERG_NOT_GIVEN ||
         (values->csv && call->common.json))
         return erg_fail(err, ERG_USAGE,
-                        "\"ergon import kineto\" takes FILE..., --recording, --categories, and "
-                        "--csv or --json");
+                        "\"ergon import kineto\" needs FILE..., and accepts --recording, "
+                        "--categories, and --csv or --json");
     struct erg_kernels *kernels;
     if (erg_kernels_import(&kernels, &wish, err) != 0)
         return -1;
@@ -101,16 +102,16 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     if (!strcmp(what, formats[KINETO]))
         return import_kineto(call, err);
     if (strcmp(what, formats[TRACE]) != 0)
-        return erg_fail(err, ERG_USAGE,
-                        "files of '%.80s' cannot be imported, expected 'calculon', 'trace' or "
-                        "'kineto'",
-                        what);
+        return erg_fail(
+            err, ERG_USAGE,
+            "\"ergon import\" got the format '%.80s', expected 'calculon', 'trace' or 'kineto'",
+            what);
     if (call->argument_count != 2 || !values->cluster || !values->profiles || values->output ||
         values->gpus != ERG_NOT_GIVEN || values->batch != ERG_NOT_GIVEN || call->common.json ||
         is_of_kernels(call))
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
-                        "takes --seed");
+                        "accepts --seed");
     const struct erg_ask_trace question = {
         .size = sizeof question,
         .cluster = values->cluster,
@@ -123,26 +124,26 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_import = {
     .name = "import",
-    .summary = "files of other tools: systems of Calculon, logs of clusters, traces of GPUs",
+    .summary = "import Calculon systems, cluster logs and GPU traces",
     .arguments = "calculon MODEL.json SYSTEM.json | trace LOG | kineto FILE...",
     .argument_choices = formats,
     .least_arguments = 2,
     .most_arguments = SIZE_MAX,
     .values_bytes = sizeof(struct import_values),
     .options = options,
-    .details =
-        "calculon: what a system does not say, power above all, is taken from the GPU of the\n"
-        "catalogue that is nearest to it.\n"
-        "trace: a log as of Philly, Helios, Acme, PAI, Pollux or Arena, told by its columns, "
-        "becomes a\n"
-        "trace for ergon simulate on standard output; models that it does not name are drawn.\n"
-        "kineto: traces of the GPUs of a training, one of each rank, as PyTorch's profiler and "
-        "ergon "
-        "train\n"
-        "write them, plain or compressed by gzip: prints the seconds, and with a recording the "
-        "joules,\n"
-        "of every category of kernels.\n"
-        "What is left out, and why: ergon-import(1).",
+    .details = "calculon: converts a system. Values that it lacks, above all power, come from the "
+               "most similar\n"
+               "GPU of the catalogue.\n"
+               "trace: converts a log of Philly, Helios, Acme, PAI, Pollux or Arena, recognised by "
+               "its columns, to\n"
+               "a trace for ergon simulate on standard output. Models missing from the log are "
+               "drawn at random.\n"
+               "kineto: reads GPU traces of a training run, one per rank, written by PyTorch's "
+               "profiler or ergon\n"
+               "train, plain or gzipped. Prints the seconds of each category of kernels and, with "
+               "a recording,\n"
+               "the joules.\n"
+               "ergon-import(1) describes what is left out.",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
                 "  ergon layout imported/job.yaml\n"
                 "  ergon import trace cluster_log.csv -c cluster.yaml -P profiles > trace.csv\n"

@@ -1,4 +1,4 @@
-/* ergon jobs: what managed jobs have and do. */
+/* ergon jobs: the GPUs and the progress of managed jobs. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 #include "cli/live_option.h"
@@ -12,7 +12,7 @@ struct jobs_values {
 static const struct erg_option options[] = {
     {"live", 'l', ERG_OPTION_FILE, "LIVE.yaml", AT(live), .help = ERG_LIVE_OPTION_HELP},
     {"all", 'a', ERG_OPTION_FLAG, NULL, AT(all),
-     .help = "also jobs of other users, and those that have ended and that Slurm still knows"},
+     .help = "include jobs of other users, and ended jobs that Slurm still lists"},
     {0},
 };
 
@@ -36,8 +36,9 @@ const struct erg_command erg_cmd_jobs = {
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct jobs_values),
     .options = options,
-    .details = "Of each of your jobs what it has, for how long, how far it is and when it should "
-               "end as it runs\nnow: from Slurm, and from what its trainer reports.",
+    .details = "Prints for each of your jobs its GPUs, how long it has run, its progress and its "
+               "expected end at\n"
+               "the present speed, from Slurm and from the reports of its trainer.",
     .examples = "  ergon jobs --live live.yaml\n"
                 "  ergon jobs --all --json\n",
     .run = run,

@@ -1,4 +1,4 @@
-/* ergon layout JOB.yaml: the best layouts of a job, and why one is or is not among them. */
+/* ergon layout JOB.yaml: the best layouts of a job, and why a given layout is not the best. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -18,62 +18,62 @@ static const char *const objectives[] = {"fastest", "least_energy", NULL};
 #define AT(member) offsetof(struct layout_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(gpus),
-     .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
-             "use, of several kinds also which; any: up to the cluster's (default: all of the "
-             "cluster)"},
-    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
-     .help = "another cluster than the job's"},
+     .help = "number of GPUs; with several numbers or ranges of whole nodes (32,64-128), find how "
+             "many to use, and on a mixed cluster which; any: up to all of the cluster's (default: "
+             "all of the cluster's)"},
+    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster), .help = "cluster (default: the job's)"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
-     .help = "sequences of an iteration (default: the job's)"},
+     .help = "sequences per iteration (default: the job's)"},
     {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(slack), 0, 0.5, .default_text = "0",
-     .help = "how far a layout's batch may be from that"},
-    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
+     .help = "largest relative difference between a layout's batch and B"},
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9,
+     .help = "tokens per sequence (default: the job's)"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
-     .help = "engine that trains: a name of the catalogue (data/engines) or a file (default: the "
-             "job's)"},
+     .help =
+         "training engine: a name of the catalogue (data/engines) or a file (default: the job's)"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
-     .help = "only layouts that compute this again (default: all are tried)"},
+     .help = "only layouts that recompute this (default: try all)"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
-     .help = "each stage recomputes and offloads what is best for it, in place of all the same"},
+     .help =
+         "choose recomputation and offloading for each stage (default: the same for all stages)"},
     {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(fsdp),
-     .help = "also layouts that shard weights and gradients over data ranks, of one stage (FSDP)"},
+     .help =
+         "include layouts of one stage that shard weights and gradients over data ranks (FSDP)"},
     {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
-     .help = "goal, over the GPUs' clocks too (default: fastest; with --deadline "
+     .help = "objective; also chooses the GPUs' clocks (default: fastest; with --deadline "
              "least_energy)"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e9,
-     .help = "time of an iteration"},
+     .help = "upper limit of the time of an iteration"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(energy_j), 1e-6, 1e18,
-     .help = "energy of an iteration, all GPUs together"},
+     .help = "upper limit of the energy of an iteration, all GPUs together"},
     {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(power_w), 1e-6, 1e15,
-     .help = "mean over an iteration, all GPUs together"},
+     .help = "upper limit of the mean power during an iteration, all GPUs together"},
     {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(memory_bytes), 1, 1e18,
-     .help = "memory of a GPU for tensors (default: 90 % of its memory)"},
+     .help = "memory per GPU for tensors (default: 90 % of its memory)"},
     {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(host_bytes), 1, 1e18,
-     .help = "memory of a node for offloaded activations (default: the cluster's)"},
+     .help = "memory per node for offloaded activations (default: the cluster's)"},
     {"top", 't', ERG_OPTION_LONG, "K", AT(top), 1, 1000, .default_text = "10",
-     .help = "how many are shown"},
+     .help = "number of layouts to print"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
-     .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
-             "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; e "
-             "ranks that experts are spread over; fsdp ranks that share weights"},
+     .help = "only this layout, for example t=2,c=2,p=8,l=2: t tensor, c context, p pipeline "
+             "degree; l layers per chunk, or v virtual stages, which may differ in layers; b "
+             "microbatch; e ranks that share the experts; fsdp ranks that share weights"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
-     .help = "compare this one with the best: what makes it slower or forbids it"},
+     .help = "compare this layout with the best: what makes it slower, or why it is not allowed"},
     {"slots", 0, ERG_OPTION_FLAG, NULL, AT(slots),
-     .help =
-         "which slots of a node the groups of the best layout take, and how many layers, by the "
-         "cluster's chassis"},
+     .help = "print which slots of a node the groups of the best layout take, and their layers; "
+             "uses the cluster's chassis"},
     {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,
      .default_text = "ergon",
      .help = "arena: the published planner of the cluster scheduler Arena, for 1, 2, 4, 8 or 16 "
-             "GPUs: of each number of stages its plan, and those worth a search"},
+             "GPUs; prints its plan for each number of stages, and which of them it would search"},
     {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
      .help =
-         "print the best, or that of --layout, as what this software is started with; job: as a "
-         "job for ergon optimize; profile: frontiers for every number of GPUs, for ergon "
-         "simulate"},
+         "print the best layout, or that of --layout, as arguments of this software; job: as a job "
+         "for ergon optimize; profile: frontiers for every number of GPUs, for ergon simulate"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "write layouts.json, layouts.html, job.yaml, the job with the best layout, and "
-             "plan.json, its clocks"},
+     .help = "write layouts.json, layouts.html, job.yaml (the job with the best layout) and "
+             "plan.json (its clocks)"},
     {0},
 };
 
@@ -89,8 +89,9 @@ static int check_json(const struct layout_values *values, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
     if (values->why && !values->layout)
-        return erg_fail(err, ERG_USAGE,
-                        "--why is text for people; --json and --export go with --layout");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--why prints text for people; expected --json and --export with --layout instead");
     return 0;
 }
 
@@ -146,11 +147,12 @@ const struct erg_command erg_cmd_layout = {
     .options = options,
     .details =
         "Tries every tensor, context, pipeline and data degree, virtual stages, microbatch,\n"
-        "recomputation and the least offloading that fits, and shows the best layouts. With an\n"
-        "objective, a bound or several numbers of GPUs the clock of every instruction is\n"
-        "chosen, too. Of the job's own layout only the batch counts: its microbatches times their "
-        "size\n"
-        "times its copies.",
+        "recomputation and the least offloading that fits, and prints the best layouts. With an\n"
+        "objective, a limit or several numbers of GPUs, it also chooses the clock of every "
+        "instruction.\n"
+        "It ignores the layout in JOB.yaml except for the batch: microbatches times microbatch "
+        "size times\n"
+        "replicas.",
     .examples = "  ergon layout examples/kwai/llama-65b.yaml\n"
                 "  ergon layout examples/kwai/llama-65b.yaml --gpus 64 --why t=8,p=4,l=2\n"
                 "  ergon layout examples/kwai/llama-65b.yaml --deadline 9.5\n"

@@ -17,15 +17,15 @@ static const struct erg_option options[] = {
     {"repeat", 'r', ERG_OPTION_LONG, "N", AT(repeats), 1, 100000, .default_text = "1",
      .help = "run the command N times and report the spread"},
     {"warmup", 'w', ERG_OPTION_LONG, "N", AT(warmups), 0, 100000, .default_text = "0",
-     .help = "run it N times before, unmeasured"},
+     .help = "run it N times first, without measuring"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
+     .help = "\"all\", or indices and UUIDs separated by commas (default: CUDA_VISIBLE_DEVICES)"},
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output),
      .help = "write the table, or with --json the document, to this file"},
     {"carbon", 'c', ERG_OPTION_FILE, "TABLE.csv", AT(carbon),
-     .help = "report emissions, by a table with the columns utc_hour,g_per_kwh"},
+     .help = "report emissions; the table has the columns utc_hour,g_per_kwh"},
     {"price", 'p', ERG_OPTION_FILE, "TABLE.csv", AT(price),
-     .help = "report the cost, by a table with the columns utc_hour,usd_per_kwh"},
+     .help = "report the cost; the table has the columns utc_hour,usd_per_kwh"},
     {0},
 };
 
@@ -33,7 +33,7 @@ static int report(const struct erg_invocation *call, const char *text, struct er
 {
     const struct measure_values *values = call->values;
     const int result = values->output ? erg_file_write(values->output, text, strlen(text), err) : 0;
-    if (!values->output || result != 0) /* a measurement is not lost with its file */
+    if (!values->output || result != 0) /* if the file cannot be written, print the measurement */
         erg_terminal_print(call->common.json ? stdout : stderr, text);
     return result;
 }
@@ -61,20 +61,23 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_measure = {
     .name = "measure",
-    .summary = "time and energy of a command, with their uncertainty",
+    .summary = "measure the time and energy of a command, with their uncertainty",
     .arguments = "-- CMD [ARGUMENT]...",
     .least_arguments = 1,
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct measure_values),
     .options = options,
-    .details =
-        "Runs the command and reports its time, the energy of each GPU from two sources, CPU "
-        "and DRAM\nenergy where they can be read, power, heat, and how long the clock was held "
-        "down. The table\ngoes to standard error; the command's output is left alone and its exit "
-        "status is passed on.\nThe energy is that of whole GPUs, whoever uses them. Repeats end "
-        "at the first that fails.\nThe hours of tables are 2026-11-27T18, in UTC, or 0 to 23 for "
-        "every day; what no row says is not known.",
+    .details = "Runs the command and reports its time, the energy of each GPU from two sources, "
+               "CPU and DRAM\n"
+               "energy where they can be read, power, heat, and how long the clock was throttled. "
+               "The table goes to\n"
+               "standard error. The command's output and exit status are passed on. Energies are "
+               "those of whole\n"
+               "GPUs, including other programs on them. Repetitions stop at the first failure. "
+               "Hours in tables are\n"
+               "2026-11-27T18, in UTC, or 0 to 23 for every day; an hour without a row has no "
+               "emissions or cost.",
     .examples = "  ergon measure -- python train.py\n"
                 "  ergon measure -r 5 --warmup 1 --gpus 0,1 -- ./bench --size 4096\n"
                 "  ergon measure --json -o energy.json -- make -j8\n",

@@ -1,4 +1,4 @@
-/* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
+/* ergon memory JOB.yaml: the memory of each stage of a layout, and how much to offload. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -17,34 +17,35 @@ static const char *const recomputes[] = {"none", "norms", "activation", "balance
 #define AT(member) offsetof(struct memory_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e7,
-     .help = "GPUs in all (default: the cluster's)"},
+     .help = "number of GPUs (default: the cluster's)"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
-     .help = "sequences of an iteration (default: the job's)"},
-    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
+     .help = "sequences per iteration (default: the job's)"},
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9,
+     .help = "tokens per sequence (default: the job's)"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
-     .help = "degrees, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a chunk; "
-             "b microbatch; v virtual stages in place of l; e ranks that experts are spread over; "
-             "fsdp ranks that share weights"},
+     .help = "degrees, for example t=2,c=2,p=8,l=2: t tensor, c context, p pipeline; l layers per "
+             "chunk, or v virtual stages; b microbatch; e ranks that share the experts; fsdp ranks "
+             "that share weights"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
-     .help = "outputs to compute again in the backward pass"},
+     .help = "outputs to recompute in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
-     .help = "share of the activations that moves to host memory"},
+     .help = "share of the activations to offload to host memory"},
     {"solve-offload", 'S', ERG_OPTION_TEXT, "BYTES|gpu", AT(solve),
-     .help = "the smallest ratio that fits into this memory of a GPU, for example 64GiB; gpu: into "
-             "what the GPU of each stage has"},
+     .help = "find the smallest ratio that fits into this memory per GPU, for example 64GiB; gpu: "
+             "into the memory of each stage's GPU"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help = "with --solve-offload: a ratio for each stage"},
     {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
-     .default_text = "group", .help = "unit of a copy: all of a chunk, or a layer"},
+     .default_text = "group", .help = "unit of a copy: a whole chunk, or a layer"},
     {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
-     .help =
-         "bytes of the tensors (arena), of the blocks that a caching allocator gives them, or of "
-         "the buffers of ergon's own training (default: as the engine has it, else arena)"},
+     .help = "arena: bytes of the tensors; framework: bytes of the blocks of a caching allocator; "
+             "static: bytes of the buffers of ergon's own training (default: the engine's, else "
+             "arena)"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
-     .help = "also say when copies and messages run on this engine, and how long compute waits for "
-             "copies: a name of the catalogue, or a file"},
+     .help = "also print the times of copies and messages with this engine, and how long compute "
+             "waits for copies: a name of the catalogue, or a file"},
     {"report", 'o', ERG_OPTION_FILE, "FILE", AT(report),
-     .help = "write a page with memory over time as HTML"},
+     .help = "write an HTML page of memory over time"},
     {0},
 };
 
@@ -78,17 +79,18 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_memory = {
     .name = "memory",
-    .summary = "memory of every stage of a layout, item by item, and how much to offload",
+    .summary = "print the memory of every stage of a layout, and how much to offload",
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct memory_values),
     .options = options,
-    .details =
-        "Every allocation of a GPU of each stage is followed through two iterations. Without\n"
-        "--layout the job's own degrees are used. A layout that does not fit the GPU ends with\n"
-        "status 3 and says the smallest change with which it would.",
+    .details = "Follows every allocation of one GPU of each stage through two iterations. Default "
+               "of --layout: the\n"
+               "job's own degrees. If the layout does not fit the GPU, the exit status is 3, and "
+               "the output names\n"
+               "the smallest change that makes it fit.",
     .examples = "  ergon memory examples/kwai/llama-65b.yaml\n"
                 "  ergon memory examples/kwai/llama-65b.yaml -l t=4,p=8,l=2 -r none -a 0.3\n"
                 "  ergon memory examples/kwai/llama-65b.yaml --solve-offload 64GiB "

@@ -14,15 +14,15 @@ struct monitor_values {
 #define AT(member) offsetof(struct monitor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
+     .help = "\"all\", or indices and UUIDs separated by commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 50, 60000, .default_text = "500",
-     .help = "time between two pictures, and one step of the power's history"},
+     .help = "time between two updates, and one step of the power history"},
     {"once", '1', ERG_OPTION_FLAG, NULL, AT(once),
-     .help = "print one table, or with --json one document, and end"},
+     .help = "print one table, or with --json one document, and exit"},
     {0},
 };
 
-/* The GPU at the top after a key, so that the last page is full. */
+/* The first GPU on the screen after a key; the last page is full. */
 static size_t scroll(size_t first, enum erg_key key, size_t page, size_t count)
 {
     size_t last = count > page ? count - page : 0;
@@ -90,14 +90,15 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_monitor = {
     .name = "monitor",
-    .summary = "a live view of power, energy, heat and clocks of every GPU",
+    .summary = "show power, energy, heat and clocks of every GPU live",
     .arguments = "",
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct monitor_values),
     .options = options,
-    .details = "Shows for each GPU its power against the cap, clock, heat, use, traffic, energy "
-               "since the\nstart, why the clock is held down, and the history of its power. q "
-               "quits, arrows scroll.",
+    .details =
+        "Shows for each GPU its power and power limit, clock, temperature, use, traffic, energy "
+        "since the\n"
+        "start, why the clock is throttled, and the history of its power. q quits, arrows scroll.",
     .examples = "  ergon monitor\n"
                 "  ergon monitor --gpus 0,1 --interval 200\n"
                 "  ergon monitor --once --json | jq '.gpus[].power_inst_mw'\n",

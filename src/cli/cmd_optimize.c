@@ -21,22 +21,21 @@ static const struct erg_option options[] = {
      .help = "folder for plan.json, report.html, trace.json, profile.csv, measurements.csv and "
              "profile.db"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME,...", AT(methods),
-     .help = "report only these: sequential, sequential+clocks, nanobatching, "
+     .help = "report only these methods: sequential, sequential+clocks, nanobatching, "
              "nanobatching+clocks, ergon"},
     {"search", 's', ERG_OPTION_CHOICE, "HOW", AT(search), .choices = searches,
-     .help = "how configurations to measure are chosen"},
+     .help = "how to choose the configurations to measure (default: the job's)"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "emulated", .help = "device that measures"},
+     .default_text = "emulated", .help = "device to measure on"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
-     .help =
-         "with --device cuda: lock the GPUs' clocks to search them, too, and unlock them at the "
-         "end"},
+     .help = "with --device cuda: search the GPUs' clocks as well; locks them, and unlocks them at "
+             "the end"},
     {"microbatches", 'M', ERG_OPTION_LONG, "N", AT(microbatches), 1, ERG_JOB_MOST_MICROBATCHES,
-     .help = "microbatches per iteration, instead of the job's"},
+     .help = "microbatches per iteration (default: the job's)"},
     {"microbatch-size", 'b', ERG_OPTION_LONG, "N", AT(microbatch_size), 1, 10000,
-     .help = "sequences per microbatch, instead of the job's"},
+     .help = "sequences per microbatch (default: the job's)"},
     {"sequence", 'S', ERG_OPTION_LONG, "TOKENS", AT(sequence), 1, 100000000,
-     .help = "tokens per sequence, instead of the job's"},
+     .help = "tokens per sequence (default: the job's)"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e6,
      .help = "select the plan of least energy within this time"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-6, 1e15,
@@ -50,9 +49,9 @@ static int check_values(const struct optimize_values *values, struct erg_error *
         return erg_fail(err, ERG_USAGE,
                         "--deadline and --energy-budget were both given; expected one of them");
     if (values->lock_clocks && values->device != DEVICE_CUDA)
-        return erg_fail(err, ERG_USAGE,
-                        "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
-                        "cuda beside it");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--lock-clocks: emulated GPUs have no clocks to lock; expected --device cuda");
     return 0;
 }
 
@@ -95,9 +94,10 @@ const struct erg_command erg_cmd_optimize = {
     .values_bytes = sizeof(struct optimize_values),
     .options = options,
     .details = "Measures the job's partitions and layers on the device, composes them into the "
-               "frontier of\nits training iteration, compares it with the baselines and writes "
-               "the plan. Measurements are\nkept in DIR/profile.db: a run that was stopped goes "
-               "on where it was.",
+               "frontier of its\n"
+               "training iteration, compares it with the baselines and writes the plan. "
+               "DIR/profile.db stores the\n"
+               "measurements: after an interruption, the same command continues.",
     .examples = "  ergon optimize examples/quickstart.yaml\n"
                 "  ergon optimize job.yaml -o out --microbatches 32 --deadline 5.2\n"
                 "  ergon optimize job.yaml --method sequential+clocks,ergon --json\n",

@@ -1,4 +1,4 @@
-/* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
+/* ergon probe: measures the GPUs of this machine, and fits an emulated GPU to them. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -15,28 +15,27 @@ static const char *const devices[] = {"cuda", "emulated", NULL};
 #define AT(member) offsetof(struct probe_values, member)
 static const struct erg_option options[] = {
     {"calibrate", 'c', ERG_OPTION_FILE, "FILE.yaml", AT(calibrate),
-     .help = "write the constants that explain the measurements, as a GPU that jobs can name"},
+     .help = "write the fitted constants as a GPU file for jobs"},
     {"rows", 'o', ERG_OPTION_FILE, "ROWS.csv", AT(rows),
-     .help = "keep the measurements here (with --calibrate: next to FILE); existing ones are "
-             "not made again"},
+     .help = "file for the measurements (default with --calibrate: next to FILE); those in it are "
+             "not repeated"},
     {"from", 'f', ERG_OPTION_FILE, "ROWS.csv", AT(from),
-     .help = "measure nothing; take these measurements"},
+     .help = "use these measurements, measure nothing"},
     {"base", 'b', ERG_OPTION_TEXT, "GPU", AT(base),
-     .help = "name or file of the GPU whose constants are the start, like the one that is measured "
-             "or of "
-             "its architecture (default: the catalogue's entry for what is measured)"},
+     .help = "GPU with the initial constants, of the same architecture: a name or a file (default: "
+             "the catalogue's entry for the measured GPU)"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "cuda", .help = "device to measure"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
-     .help = "GPUs of the emulated group, or of the rows that are taken (default: 2)"},
+     .help = "GPUs of the emulated group, or of the rows of --from (default: 2)"},
     {"thermal", 't', ERG_OPTION_FLAG, NULL, AT(thermal),
-     .help = "measure how the GPUs warm themselves and each other; files are recordings and "
-             "chassis then"},
+     .help = "measure how the GPUs heat themselves and each other; files are then recordings and "
+             "chassis"},
     {"turn", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(turn_s), 1, 3600,
-     .help = "with --thermal: how long each GPU works, and then rests (default: 120)"},
+     .help = "with --thermal: how long each GPU works and then rests (default: 120)"},
     {"until", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(until_s), 60, 1e6,
-     .help = "with --thermal: fit to so much of the recording and hold out the rest (default: hold "
-             "out each fifth half minute)"},
+     .help = "with --thermal: fit to the recording up to this time and hold out the rest (default: "
+             "hold out every fifth half minute)"},
     {0},
 };
 
@@ -65,21 +64,25 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_probe = {
     .name = "probe",
-    .summary = "measure what the GPUs of this machine can do",
+    .summary = "measure the GPUs of this machine, and fit an emulated GPU to them",
     .arguments = "[-- CMD [ARGUMENT]...]",
     .most_arguments = SIZE_MAX,
     .values_bytes = sizeof(struct probe_values),
     .options = options,
     .details =
-        "Runs single operations, collectives, partitions and layers of two shapes that "
-        "belong to no\nmodel, in about three minutes, and prints rates, powers and energies. "
-        "With --calibrate, fits the\nconstants of the emulated GPU to them: a job that names "
-        "FILE as its gpu is then planned without\nGPUs. Clocks are left alone. Start it once "
-        "for each GPU: ergon run -n 2 -- ergon probe.\n"
+        "Measures single operations, collectives, partitions and layers of two shapes that belong "
+        "to no\n"
+        "model, in about three minutes, and prints rates, powers and energies. --calibrate fits "
+        "the\n"
+        "constants of the emulated GPU to them; a job that names FILE as its gpu can then be "
+        "planned without\n"
+        "GPUs. Clocks stay unchanged. Start one process per GPU: ergon run -n 2 -- ergon probe.\n"
         "With --thermal, records all GPUs while each works in turn, by CMD or by ergon probe, or "
-        "takes a\nrecording of ergon record, and fits resistances, time constants and who warms "
-        "whom; FILE is a\nchassis then, which a cluster can name. With --from and --base, says how "
-        "a chassis explains it.",
+        "reads a\n"
+        "recording of ergon record, and fits resistances, time constants and which GPUs heat which "
+        "others.\n"
+        "FILE is then a chassis for a cluster. --from with --base compares a chassis with the "
+        "recording.",
     .examples = "  ergon run -n 2 -- ergon probe --calibrate my-h200.yaml\n"
                 "  ergon probe --from my-h200.csv --calibrate again.yaml\n"
                 "  ergon probe --device emulated --base A100-SXM4-40GB --json\n"

@@ -1,4 +1,4 @@
-/* ergon record -o FILE: samples of all GPUs into a file that survives a crash. */
+/* ergon record -o FILE: records samples of all GPUs in a file that survives a crash. */
 #include "cli/cli.h"
 
 #include "ergon/telemetry.h"
@@ -14,13 +14,13 @@ struct record_values {
 #define AT(member) offsetof(struct record_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output), .required = true,
-     .help = "the recording; a file that exists is refused"},
+     .help = "recording to write; an existing file is an error"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
+     .help = "\"all\", or indices and UUIDs separated by commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 5, 60000, .default_text = "50",
-     .help = "time between two samples of energy and power; the rest is read less often"},
+     .help = "time between two samples of energy and power; other metrics are read less often"},
     {"duration", 'd', ERG_OPTION_DOUBLE, "SECONDS", AT(duration_s), 0.01, 1e9,
-     .help = "end after this time; otherwise with the command, or with Ctrl-C"},
+     .help = "stop after this time (default: at the end of the command, or at Ctrl-C)"},
     {0},
 };
 
@@ -37,8 +37,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     };
     if (wish.command && !isnan(values->duration_s))
         return erg_fail(err, ERG_USAGE,
-                        "--duration and a command were both given; expected one of them, since the "
-                        "recording ends with the command");
+                        "--duration and a command were both given; expected one of them, since a "
+                        "recording ends with its command");
     return erg_record_gpus(&wish, err);
 }
 
@@ -51,9 +51,11 @@ const struct erg_command erg_cmd_record = {
     .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct record_values),
     .options = options,
-    .details = "Records until the command ends, whose exit status is passed on, or for a time, or "
-               "until\nCtrl-C. The file grows in chunks of two seconds: whatever happens, all but "
-               "the last is kept.\n\"ergon export\" turns it into CSV, JSON lines or a trace.",
+    .details = "Records until the command ends, for --duration, or until Ctrl-C, and passes on the "
+               "command's exit\n"
+               "status. The file grows in chunks of two seconds; a crash loses at most the last "
+               "one. \"ergon export\"\n"
+               "converts it to CSV, JSON lines or a trace.",
     .examples = "  ergon record -o train.rec -- python train.py\n"
                 "  ergon record -o idle.rec --interval 20 --duration 60 --gpus 0,1\n",
     .run = run,

@@ -14,11 +14,11 @@ struct run_values {
 #define AT(member) offsetof(struct run_values, member)
 static const struct erg_option options[] = {
     {"ranks", 'n', ERG_OPTION_LONG, "N", AT(ranks), 1, ERG_LAUNCH_MOST_RANKS, .required = true,
-     .help = "how many processes"},
+     .help = "number of processes"},
     {"timeout", 't', ERG_OPTION_DOUBLE, "SECONDS", AT(timeout_s), 1e-3, 1e15,
-     .help = "end ranks that still run after this time, with exit status 124"},
+     .help = "stop ranks that still run after this time, with exit status 124"},
     {"plain", 0, ERG_OPTION_FLAG, NULL, AT(plain),
-     .help = "pass on the lines of the ranks without \"[rank] \" before them"},
+     .help = "pass on the ranks' lines without the prefix \"[rank] \""},
     {0},
 };
 
@@ -30,7 +30,7 @@ static void print_line(void *context, int rank, int is_error, const char *text, 
         fprintf(out, "[%d] ", rank);
     fwrite(text, 1, count, out);
     putc('\n', out);
-    fflush(out); /* the ranks decide when their lines are seen */
+    fflush(out); /* the ranks flush their own lines */
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -56,10 +56,11 @@ const struct erg_command erg_cmd_run = {
     .listens = true,
     .values_bytes = sizeof(struct run_values),
     .options = options,
-    .details =
-        "Each of the N processes finds in its environment which rank it is and where it meets "
-        "the others.\nThe first rank that fails ends the others within seconds; one message "
-        "names it, and its status\nis the exit status. Signals are passed on to all ranks.",
+    .details = "The environment of each of the N processes contains its rank and the address where "
+               "ranks meet. The\n"
+               "first rank that fails stops the others within seconds; one message names it, and "
+               "its exit status is\n"
+               "passed on. Signals are passed on to all ranks.",
     .examples = "  ergon run -n 4 -- ./train --steps 100\n"
                 "  ergon run -n 2 --timeout 60 -- sh -c 'echo rank $ERGON_RANK of "
                 "$ERGON_WORLD_SIZE'\n",

@@ -1,5 +1,5 @@
-/* ergon serve: metrics of all GPUs for Prometheus and others to scrape; the clocks of a plan for
- * other trainers. */
+/* ergon serve: serves metrics of all GPUs to Prometheus, and the clocks of a plan to other
+ * trainers. */
 #include "cli/cli.h"
 #include "serve/serve.h"
 
@@ -11,21 +11,21 @@ struct serve_values {
 #define AT(member) offsetof(struct serve_values, member)
 static const struct erg_option options[] = {
     {"listen", 'l', ERG_OPTION_TEXT, "ADDRESS:PORT", AT(listen),
-     .help = "where to listen; \"[::]:9464\" or \"0.0.0.0:9464\" for everybody, port 0 for any "
-             "(default: 127.0.0.1:9464, with --plan 127.0.0.1:7787)"},
+     .help = "address and port; \"[::]:9464\" or \"0.0.0.0:9464\" for all interfaces, port 0 for "
+             "any free one (default: 127.0.0.1:9464, with --plan 127.0.0.1:7787)"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
+     .help = "\"all\", or indices and UUIDs separated by commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 5, 60000, .default_text = "100",
-     .help = "time between two readings of power; scrapes get the newest"},
+     .help = "time between two readings of power; a scrape returns the newest"},
     {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
-     .help = "answer trainers that ask for the clocks of this plan as Zeus' does"},
+     .help = "serve the clocks of this plan to trainers, with Zeus' protocol"},
     {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
-     .help = "the plan's point of this number; 1 is the fastest (default: its selected one, if it "
-             "is of sequential+clocks)"},
+     .help = "number of the plan's point; 1 is the fastest (default: the selected one, if it is of "
+             "sequential+clocks)"},
     {"record", 0, ERG_OPTION_FILE, "FOLDER", AT(record),
-     .help = "keep the results that trainers report"},
+     .help = "store the results that trainers report in this folder"},
     {"token", 't', ERG_OPTION_FILE, "FILE", AT(token),
-     .help = "answer only requests that bring the token in this file"},
+     .help = "answer only requests that contain the token in this file"},
     {0},
 };
 
@@ -53,14 +53,15 @@ const struct erg_command erg_cmd_serve = {
     .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct serve_values),
     .options = options,
-    .details =
-        "Prints the address of the metrics and answers until Ctrl-C or SIGTERM. Every scrape "
-        "gets the\nnewest readings at once, also while a GPU hangs: its values are left out "
-        "then and its\nergon_gpu_up is 0. With --plan, trainers that use Zeus' "
-        "PipelineFrequencyOptimizer get the clocks of\ntheir stage from the address that is "
-        "printed "
-        "first, their server_url; the plan is loaded again when\nits file changes. Listens on this "
-        "machine only, where --listen does not say otherwise.",
+    .details = "Prints the address of the metrics and answers until Ctrl-C or SIGTERM. A scrape "
+               "returns the newest\n"
+               "readings at once, even while a GPU hangs: its values are then left out and its "
+               "ergon_gpu_up is 0.\n"
+               "With --plan, trainers that use Zeus' PipelineFrequencyOptimizer get the clocks of "
+               "their stage from\n"
+               "the address printed first, their server_url; a changed plan is loaded again. "
+               "Default: reachable from\n"
+               "this machine only (see --listen).",
     .examples =
         "  ergon serve\n"
         "  ergon serve --listen 0.0.0.0:9464 --gpus all\n"

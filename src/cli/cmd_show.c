@@ -1,4 +1,4 @@
-/* ergon show PLAN.json: the comparison that a plan holds, and the recipe of one of its points. */
+/* ergon show PLAN.json: the comparison in a plan, and the recipe of one of its points. */
 #include "cli/cli.h"
 
 #include "ergon/plan.h"
@@ -18,17 +18,18 @@ static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
 #define AT(member) offsetof(struct show_values, member)
 static const struct erg_option options[] = {
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
-     .help = "a point of this method (default: the plan's selected one)"},
+     .help = "take a point of this method (default: the plan's selected point)"},
     {"pick", 'k', ERG_OPTION_CHOICE, "RULE", AT(pick), .choices = picks,
-     .help = "the point by its place on the frontier"},
+     .help = "choose the point by its place on the frontier"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
-     .help = "the point of least energy within this time"},
+     .help = "choose the point of least energy within this time"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
-     .help = "the fastest point within this energy"},
+     .help = "choose the fastest point within this energy"},
     {"straggler", 'T', ERG_OPTION_DOUBLE, "SECONDS", AT(straggler_s), 1e-9, 1e15,
-     .help = "the point of least energy when the pipeline has to wait until then anyway"},
+     .help =
+         "choose the point of least energy for a pipeline that waits for another until this time"},
     {"point", 'p', ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
-     .help = "the point of this number; 1 is the fastest"},
+     .help = "choose the point of this number; 1 is the fastest"},
     {0},
 };
 
@@ -53,7 +54,7 @@ static int choose(struct erg_plan *plan, const struct show_values *values, struc
         1)
         return erg_fail(err, ERG_USAGE,
                         "--pick, --deadline, --energy-budget, --straggler and --point exclude each "
-                        "other: each chooses one point.");
+                        "other: each chooses one point");
     return erg_plan_choose(plan, &goal, err);
 }
 
@@ -73,21 +74,20 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_show = {
     .name = "show",
-    .summary = "show what a plan saves, and the recipe of one of its points",
+    .summary = "show the savings of a plan, and the recipe of one of its points",
     .arguments = "PLAN.json",
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct show_values),
     .options = options,
-    .details =
-        "PLAN.json is a plan that \"ergon optimize\", \"ergon layout\" or "
-        "\"ergon frontier\" wrote. "
-        "It is checked\ncompletely before anything is shown. The point shown is by default the one "
-        "that was selected when\nthe plan was made: per stage the sequence of instructions, and "
-        "for "
-        "each kind of instruction its\nclock, how it runs, and the launch slot and SMs of every "
-        "communication.",
+    .details = "PLAN.json was written by \"ergon optimize\", \"ergon layout\" or \"ergon "
+               "frontier\". The whole plan is\n"
+               "checked first. Default: the point that was selected when the plan was made. A "
+               "recipe lists, per\n"
+               "stage, the sequence of instructions, and for each kind of instruction its clock, "
+               "its execution\n"
+               "model, and the launch slot and SMs of every communication.",
     .examples = "  ergon show ergon-out/plan.json\n"
                 "  ergon show ergon-out/plan.json --deadline 5.2\n"
                 "  ergon show ergon-out/plan.json --method sequential+clocks --pick knee\n"

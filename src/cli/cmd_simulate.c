@@ -1,10 +1,11 @@
-/* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
+/* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: simulates jobs on a shared
+ * cluster. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
 #include <string.h>
 
-/* What --rounds counts. */
+/* The unit of --rounds. */
 #define ROUND_S 300
 
 struct simulate_values {
@@ -19,44 +20,45 @@ struct simulate_values {
 #define AT(member) offsetof(struct simulate_values, member)
 static const struct erg_option options[] = {
     {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies),
-     .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1)); several are compared"},
-    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
-     .help = "a folder with prof_optimal.csv"},
-    {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9, .help = "stop after N times 300 s"},
+     .help = "scheduling policies: fcfs, arena, … (ergon-simulate(1)); several are compared"},
+    {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles), .help = "folder with prof_optimal.csv"},
+    {"rounds", 'r', ERG_OPTION_LONG, "N", AT(rounds), 1, 1e9,
+     .help = "stop after N rounds of 300 s"},
     {"until-empty", 'E', ERG_OPTION_FLAG, NULL, AT(until_empty),
-     .help = "go on until no job runs and none can; so it is without --rounds"},
+     .help = "run until no job runs and none can start (default without --rounds)"},
     {"work", 'W', ERG_OPTION_DOUBLE, "SHARE", AT(work), 1e-6, 1e6, .default_text = "1",
-     .help = "every job does this share of its iterations"},
+     .help = "share of its iterations that every job does"},
     {"power-cap", 'w', ERG_OPTION_DOUBLE, "W", AT(power_cap_w), 1, 1e12,
-     .help = "all GPUs together draw no more; what a policy does not see to, slower clocks do"},
+     .help =
+         "limit of the power of all GPUs together; clocks are lowered if the policy exceeds it"},
     {"tariff", 't', ERG_OPTION_FILE, "FILE", AT(tariff),
-     .help = "cost and emissions of electricity: at_s, usd_per_kwh, g_co2_per_kwh"},
+     .help = "price and emissions of electricity; columns at_s, usd_per_kwh, g_co2_per_kwh"},
     {"outages", 'f', ERG_OPTION_FILE, "FILE", AT(outages),
-     .help = "node failures: a CSV table with node, from_s and to_s"},
+     .help = "node failures: a CSV table with the columns node, from_s and to_s"},
     {"mean-failure", 'm', ERG_OPTION_DOUBLE, "HOURS", AT(failures_h), 0.01, 1e9,
-     .help = "draw failures: a node works for so long in the mean"},
+     .help = "draw node failures with this mean time between them, per node"},
     {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6,
-     .help = "how long a node is down after a drawn failure (default: 4)"},
+     .help = "repair time of a drawn failure (default: 4)"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
-     .help = "write report.html, and tables, summary and trace of each policy, there"},
+     .help = "write report.html, and tables, summary and trace of each policy, to this folder"},
     {"sweep", 's', ERG_OPTION_FILE, "SWEEP.yaml", AT(sweep),
-     .help = "instead of one cluster and trace: all simulations of this file; needs --output"},
+     .help = "run all simulations of this file, in place of one cluster and trace; needs --output"},
     {"generate", 'g', ERG_OPTION_FILE, "RECIPE.yaml", AT(generate),
-     .help = "print a trace drawn by this recipe and --seed; needs CLUSTER.yaml and --profiles"},
+     .help = "print a trace drawn from this recipe and --seed; needs CLUSTER.yaml and --profiles"},
     {"part", 0, ERG_OPTION_TEXT, "K/N", AT(part),
-     .help = "simulate every Nth of the sweep, from the Kth on, into a store of their own"},
+     .help = "simulate every Nth of the sweep, starting with the Kth, into a separate store"},
     {"slurm", 0, ERG_OPTION_LONG, "N", AT(slurm), 1, 9999,
      .help = "print a script that runs the sweep as N tasks under Slurm"},
     {0},
 };
 
-/* Without --seed that of 0. */
+/* Default of --seed: 0. */
 static uint64_t seed_of(const struct erg_invocation *call)
 {
     return call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
 }
 
-/* The first option that was given and is not among those that fit (ends with NULL), or NULL. */
+/* Returns the first given option that is not in `fitting` (ends with NULL), or NULL. */
 static const char *unfitting(const struct erg_invocation *call, const char *const *fitting)
 {
     for (size_t i = 0; options[i].name; i++) {
@@ -69,15 +71,15 @@ static const char *unfitting(const struct erg_invocation *call, const char *cons
     return NULL;
 }
 
-/* What one simulation is told, a sweep's file says. */
+/* Options and arguments of one simulation are keys of a sweep's file. */
 static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
 {
     static const char *const fitting[] = {"output", "sweep", "part", "slurm", NULL};
     const char *other = unfitting(call, fitting);
     if (other)
-        return erg_fail(err, ERG_USAGE, "--%s: the file of --sweep says that", other);
+        return erg_fail(err, ERG_USAGE, "--%s: expected it as a key of the --sweep file", other);
     if (call->argument_count > 0 || call->common.seed != ERG_NOT_GIVEN)
-        return erg_fail(err, ERG_USAGE, "%s: the file of --sweep says that",
+        return erg_fail(err, ERG_USAGE, "%s: expected it as a key of the --sweep file",
                         call->argument_count ? call->arguments[0] : "--seed");
     return 0;
 }
@@ -96,20 +98,22 @@ static int sweep(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     if (call->common.json && (values->part || values->slurm != ERG_NOT_GIVEN))
         return erg_fail(err, ERG_USAGE,
-                        "--json goes without --part and --slurm, because the results are not seen "
-                        "together");
+                        "--json was given with --part or --slurm, which have no complete results; "
+                        "expected it without them");
     return erg_answer_show(erg_ask_sweep(&answer, &question, err), &answer, call->common.json, err);
 }
 
-/* A trace drawn as a file says, on standard output. */
+/* Prints a trace drawn from a recipe on standard output. */
 static int generate(const struct erg_invocation *call, struct erg_error *err)
 {
     static const char *const fitting[] = {"generate", "profiles", NULL};
     const struct simulate_values *values = call->values;
     const char *other = unfitting(call, fitting);
     if (other || call->common.json)
-        return erg_fail(err, ERG_USAGE, "--%s does not go with --generate, which simulates nothing",
-                        other ? other : "json");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--%s was given with --generate, which simulates nothing; expected it without",
+            other ? other : "json");
     if (call->argument_count != 1 || !values->profiles)
         return erg_fail(
             err, ERG_USAGE,
@@ -123,7 +127,7 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
     return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }
 
-/* Of one simulation. */
+/* Checks for one simulation. */
 static int check_given(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct simulate_values *values = call->values;
@@ -133,11 +137,13 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
                                                    : NULL;
     if (missing)
         return erg_fail(err, ERG_USAGE,
-                        "\"ergon simulate\" needs %s, or --sweep; see \"ergon simulate --help\".",
+                        "\"ergon simulate\" needs %s, or --sweep; see \"ergon simulate --help\"",
                         missing);
     if (values->part || values->slurm != ERG_NOT_GIVEN)
-        return erg_fail(err, ERG_USAGE, "%s: only a --sweep has parts",
-                        values->part ? "--part" : "--slurm");
+        return erg_fail(
+            err, ERG_USAGE,
+            "%s was given without --sweep; expected it only with a sweep, which has parts",
+            values->part ? "--part" : "--slurm");
     return 0;
 }
 
@@ -181,17 +187,17 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_simulate = {
     .name = "simulate",
-    .summary = "replay a trace of jobs on a shared cluster under a policy",
+    .summary = "simulate a trace of jobs on a shared cluster under a policy",
     .arguments = "CLUSTER.yaml TRACE.csv",
-    .least_arguments = 0, /* a sweep names them in its file */
+    .least_arguments = 0, /* a sweep's file names them */
     .most_arguments = 2,
     .values_bytes = sizeof(struct simulate_values),
     .options = options,
-    .details =
-        "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"
-        "Several policies are compared on one page. --sweep runs many loads, clusters, policies "
-        "and\n"
-        "seeds on all cores and goes on where it was interrupted.",
+    .details = "Simulates the waiting time, speed, energy and deadlines of the jobs of a trace "
+               "under a policy.\n"
+               "Several policies are compared on one page. --sweep runs many loads, clusters, "
+               "policies and seeds on\n"
+               "all cores; after an interruption, the same command continues.",
     .examples =
         "  ergon simulate examples/arena/cluster-1280.yaml trace.csv --policy fcfs --profiles "
         "arena\n"

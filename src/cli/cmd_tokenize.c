@@ -1,4 +1,4 @@
-/* ergon tokenize MODEL FILE... -o PREFIX: texts to token files. */
+/* ergon tokenize MODEL FILE... -o PREFIX: converts texts to token files. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -11,9 +11,10 @@ static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "PREFIX", AT(output), .required = true,
      .help = "write PREFIX.bin and PREFIX.idx"},
     {"key", 'k', ERG_OPTION_TEXT, "KEY", AT(key),
-     .help = "files are JSON lines, a document each, with its text under this key"},
+     .help = "read JSON lines, one document each, with the text under this key"},
     {"end", 'e', ERG_OPTION_TEXT, "TOKEN", AT(end),
-     .help = "id or text of the token behind every document (default: the model's end of text)"},
+     .help =
+         "token to append to every document: its id or text (default: the model's end of text)"},
     {0},
 };
 
@@ -36,18 +37,18 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_tokenize = {
     .name = "tokenize",
-    .summary = "turn text into the token files that training reads",
+    .summary = "convert text to the token files for training",
     .arguments = "MODEL FILE...",
     .least_arguments = 2,
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct tokenize_values),
     .options = options,
-    .details = "MODEL is a folder with a tokenizer.json as Hugging Face writes it, such a file, or "
-               "\"bytes\", "
-               "whose\ntokens are bytes. Byte-level BPE is read (GPT-2, Llama 3, Qwen, ...). Each "
-               "document "
-               "ends with a\ntoken of its own. The files are Megatron's indexed data.",
+    .details = "MODEL is a folder with a tokenizer.json in Hugging Face's format, such a file, or "
+               "\"bytes\", whose\n"
+               "tokens are bytes. Supported: byte-level BPE (GPT-2, Llama 3, Qwen, ...). A token "
+               "marks the end of each\n"
+               "document. The output has Megatron's indexed format.",
     .examples = "  ergon tokenize models/llama3.2-1b corpus.jsonl --key text -o corpus\n"
                 "  ergon tokenize bytes book.txt -o book\n",
     .run = run,

@@ -16,7 +16,7 @@
 
 struct train_values {
     const char *output, *resume, *init, *export, *until;
-    double auto_s; /* 0: without a value; NaN: not given */
+    double auto_s; /* 0: given without a value; NaN: not given */
     const char *plan, *method;
     long point;
     double deadline_s, budget_j;
@@ -26,60 +26,65 @@ struct train_values {
     bool dry_run, fresh, allow_change;
 };
 
-static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
-static const char *const types[] = {"bfloat16", "float32", NULL};    /* enum erg_train_type */
+static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* in the order of enum
+                                                                      * erg_train_device */
+static const char *const types[] = {"bfloat16", "float32", NULL};    /* in the order of enum
+                                                                      * erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "RUN", AT(output),
-     .help = "folder of the run: its log, page and checkpoints, from which it goes on"},
+     .help = "folder of the run: its log, page and checkpoints; an interrupted run continues from "
+             "there"},
     {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
-     .help = "go on from this checkpoint, the newest of this run's folder, or RUN's \"latest\""},
+     .help = "continue from this checkpoint, from the newest in this folder of a run, or with "
+             "\"latest\" from the newest in RUN"},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
-     .help = "begin anew; a run that is there already is an error"},
+     .help = "start a new run; an existing run in RUN is an error"},
     {"allow-change", 0, ERG_OPTION_FLAG, NULL, AT(allow_change),
-     .help = "go on from a checkpoint of another batch, seed, data or computation, too"},
+     .help = "continue from a checkpoint even if batch, seed, data or computation differ"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
-     .help = "end at this step (default: the job's updates)"},
+     .help = "stop after this step (default: the job's updates)"},
     {"until", 'u', ERG_OPTION_TEXT, "HH:MM:SS", AT(until),
-     .help = "stop with a checkpoint before the run has taken so long (default: before "
+     .help = "write a checkpoint and stop before the run has taken this time (default: before "
              "$SLURM_JOB_END_TIME)"},
     {"init", 'i', ERG_OPTION_FILE, "FOLDER", AT(init),
-     .help = "begin with a model's weights, or \"random\" (default: train.init of the job)"},
+     .help = "start with the weights of this model, or with \"random\" weights (default: "
+             "train.init of the job)"},
     {"export", 'e', ERG_OPTION_FILE, "FOLDER", AT(export),
-     .help = "write the trained model as Hugging Face keeps it"},
+     .help = "write the trained model in Hugging Face's format"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "auto", .help = "a GPU, the host's CPU, or a GPU if there is one"},
+     .default_text = "auto", .help = "a GPU, the host's CPU, or (auto) a GPU if there is one"},
     {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
      .default_text = "bfloat16",
-     .help = "type of weights in use and activations; masters are always float32"},
+     .help = "type of activations and of the weights in use; master weights are always float32"},
     {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
-     .help = "run every instruction by this plan of the job (ergon optimize)"},
+     .help = "run every instruction as in this plan of the job (see ergon optimize)"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
-     .help = "a point of this method (default: the plan's selected one)"},
+     .help = "take a point of this method (default: the plan's selected point)"},
     {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
-     .help = "the plan's point of this number; 1 is the fastest"},
+     .help = "take the plan's point of this number; 1 is the fastest"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
-     .help = "the plan's point of least energy within this time of an iteration; with --auto the "
-             "way of least energy within this time of a step"},
+     .help = "take the plan's point of least energy within this time of an iteration; with --auto, "
+             "the way of least energy within this time of a step"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
-     .help = "the plan's fastest point within this energy of an iteration; with --auto the fastest "
-             "way within this energy of a step"},
+     .help = "take the plan's fastest point within this energy of an iteration; with --auto, the "
+             "fastest way within this energy of a step"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
      .help = "set the plan's clocks (default: GPUs keep their own); needs permission"},
     {"require-clocks", 0, ERG_OPTION_FLAG, NULL, AT(require_clocks),
-     .help = "the same, and end where they cannot be set"},
+     .help = "like --lock-clocks, but fail if the clocks cannot be set"},
     {"force", 0, ERG_OPTION_FLAG, NULL, AT(force),
-     .help = "take a plan that was measured on other GPUs"},
+     .help = "accept a plan that was measured on other GPUs"},
     {"auto", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(auto_s), 0, 1e9, .bare_text = "0",
-     .help = "choose what the job leaves open, try the ways to run its passes on steps of the run "
-             "for so long (5 % of it), and go on with the best"},
+     .help = "choose the layout where the job leaves it open, try ways to run a step for this time "
+             "(default: 5 % of the run), and continue with the best"},
     {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
-     .help = "check the job, say what would run and what it takes, train nothing"},
+     .help = "check the job, print its ranks, memory and time, and train nothing"},
     {0},
 };
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static void print_line(void *context, const char *text)
 {
@@ -90,7 +95,7 @@ static void print_line(void *context, const char *text)
 static void print_resumed(const struct erg_train_stats *stats)
 {
     struct erg_text text = {0};
-    erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", stats->resumed, stats->step);
+    erg_text_printf(&text, "continues from %s, step %" PRIu64 "\n", stats->resumed, stats->step);
     erg_terminal_print(stderr, text.data);
     erg_text_release(&text);
 }
@@ -112,7 +117,7 @@ static int read_until(double *seconds, const char *text, struct erg_error *err)
     return 0;
 }
 
-/* What ended a run before its last step, which one rank says. */
+/* Explains why a run ended before its last step; only rank 0 prints it. */
 static int explain_end(const struct erg_train_stats *stats, const char *output,
                        struct erg_error *err)
 {
@@ -130,7 +135,7 @@ static int explain_end(const struct erg_train_stats *stats, const char *output,
     return -1;
 }
 
-/* What was interrupted before its first step has lost nothing, and can be run again. */
+/* A run that was interrupted before its first step has lost nothing and can be run again. */
 static int explain_early_signal(struct erg_error *err)
 {
     int signal = erg_interrupt_signal();
@@ -139,7 +144,7 @@ static int explain_early_signal(struct erg_error *err)
     return -1;
 }
 
-/* A process that does not come back from its device can only be ended from beside. */
+/* Only another thread can end a process whose call to its device does not return. */
 static void end_stuck(const char *sentence)
 {
     struct erg_text text = {0};
@@ -172,11 +177,11 @@ static int train_model(struct erg_train *train, const struct train_values *value
     erg_train_stats(train, &stats, err);
     if (stats.rank == 0) {
         fputs(erg_train_about(train), stdout);
-        fflush(stdout); /* before the lines of steps */
+        fflush(stdout); /* before the lines of the steps */
     }
     const char *from = values->resume;
     if (from && strcmp(from, "latest") == 0)
-        from = values->output; /* else where is said */
+        from = values->output; /* else --resume contains the folder */
     if ((from || !values->fresh) && erg_train_resume(train, from, err) != 0)
         return -1;
     erg_train_stats(train, &stats, err);
@@ -206,23 +211,22 @@ static int check_plan_options(const struct train_values *values, struct erg_erro
                            : values->force                  ? "--force"
                                                             : NULL;
         if (both)
-            return erg_fail(err, ERG_USAGE,
-                            "--auto and %s exclude each other: --auto makes a plan and finds its "
-                            "best point",
-                            both);
+            return erg_fail(
+                err, ERG_USAGE,
+                "--auto and %s exclude each other: --auto makes a plan and chooses its best point",
+                both);
         if (!values->output && !values->dry_run)
-            return erg_fail(err, ERG_USAGE,
-                            "--auto needs --output, the folder of the run, which keeps what it "
-                            "chooses");
+            return erg_fail(
+                err, ERG_USAGE,
+                "--auto needs --output, the folder of the run, which stores its choices");
         lone = NULL;
     }
     if (points > 1)
-        return erg_fail(err, ERG_USAGE,
-                        "--point, --deadline and --energy-budget exclude each other: each chooses "
-                        "one point");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--point, --deadline and --energy-budget exclude each other: each chooses one point");
     if (!values->plan && lone)
-        return erg_fail(err, ERG_USAGE, "%s needs --plan, the plan that it is about, or --auto",
-                        lone);
+        return erg_fail(err, ERG_USAGE, "%s needs --plan or --auto", lone);
     return 0;
 }
 
@@ -268,8 +272,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     if (call->common.json && !values->dry_run)
         return erg_fail(err, ERG_USAGE,
-                        "--json needs --dry-run; a run keeps its numbers in "
-                        "RUN/metrics.jsonl");
+                        "--json needs --dry-run; a run writes its numbers to RUN/metrics.jsonl");
     if (values->resume && strcmp(values->resume, "latest") == 0 && !values->output)
         return erg_fail(err, ERG_USAGE, "--resume latest needs --output, the folder of the run");
     if (values->export && erg_train_check_export(values->export, err) != 0)
@@ -296,9 +299,11 @@ const struct erg_command erg_cmd_train = {
     .listens = true,
     .values_bytes = sizeof(struct train_values),
     .options = options,
-    .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "
-               "Its degrees say\nhow many ranks train it: \"ergon run\", torchrun or Slurm start "
-               "them, one for each GPU. On the\nhost's CPU any number runs on one machine.",
+    .details = "The job's key \"train\" sets data, updates and learning rate. Its degrees set the "
+               "number of ranks;\n"
+               "\"ergon run\", torchrun or Slurm start them, one per GPU. On the host's CPU, one "
+               "machine can run any\n"
+               "number of ranks.",
     .examples = "  ergon tokenize bytes book.txt -o book\n"
                 "  ergon train examples/train/tiny.yaml -o run --export trained\n"
                 "  ergon run -n 4 -- ergon train job.yaml -o run\n",

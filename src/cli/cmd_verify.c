@@ -1,4 +1,5 @@
-/* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
+/* ergon verify JOB.yaml PLAN.json: compares a stack of layers under a plan's schedule with the sum
+ * of its pieces. */
 #include "cli/answer_show.h"
 #include "cli/cli.h"
 
@@ -14,12 +15,12 @@ enum { DEVICE_CUDA = 1 };
 #define AT(member) offsetof(struct verify_values, member)
 static const struct erg_option options[] = {
     {"layers", 'l', ERG_OPTION_LONG, "N", AT(layers), 2, 1000, .default_text = "4",
-     .help = "layers of the stack"},
+     .help = "number of layers"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
-     .default_text = "emulated", .help = "device that measures"},
+     .default_text = "emulated", .help = "device to measure on"},
     {"repeatable", 'r', ERG_OPTION_FLAG, NULL, AT(repeatable),
-     .help = "with --device cuda: compare gradients by an attention that repeats bit by bit; needs "
-             "memory for a layer's scores"},
+     .help = "with --device cuda: compare gradients with a deterministic attention; needs memory "
+             "for a layer's scores"},
     {0},
 };
 
@@ -37,26 +38,27 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_answer *answer = NULL;
     if (values->repeatable && values->device != DEVICE_CUDA)
         return erg_fail(err, ERG_USAGE,
-                        "--repeatable: emulated GPUs compute no gradients; expected --device cuda "
-                        "beside it");
+                        "--repeatable: emulated GPUs compute no gradients; expected --device cuda");
     return erg_answer_show(erg_ask_verify(&answer, &question, err), &answer, call->common.json,
                            err);
 }
 
 const struct erg_command erg_cmd_verify = {
     .name = "verify",
-    .summary = "run a plan's schedule on a stack of layers, beside its pieces",
+    .summary = "compare a plan's schedule on a stack of layers with the sum of its pieces",
     .arguments = "JOB.yaml PLAN.json",
     .least_arguments = 2,
     .most_arguments = 2,
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct verify_values),
     .options = options,
-    .details =
-        "Runs forward and backward of several layers in one go: sequentially, as plain nanobatches "
-        "and\nunder the plan's schedule. Beside each it measures the pieces that the plan was "
-        "composed of. Fails\nwhen a stack's time or energy is more than 3 % from the sum of its "
-        "pieces, or, on GPUs, when\nthe output or a gradient differs by more than roundings.",
+    .details = "Runs forward and backward of several layers in one go: sequentially, as plain "
+               "nanobatches and\n"
+               "under the plan's schedule. Measures the pieces from which the plan was composed as "
+               "well. Fails\n"
+               "if a stack's time or energy differs from the sum of its pieces by more than 3 %, "
+               "or, on GPUs, if\n"
+               "the output or a gradient differs by more than rounding.",
     .examples = "  ergon verify examples/quickstart.yaml ergon-out/plan.json\n"
                 "  ergon run -n 2 -- ergon verify job.yaml ergon-out/plan.json --device cuda\n",
     .run = run,

@@ -1,9 +1,9 @@
-/* Completion: writes the completion scripts of bash, zsh and fish from the tables of options. */
+/* Writes the completion scripts of bash, zsh and fish from the tables of options. */
 #include "cli/cli.h"
 
 #include <string.h>
 
-/* Whether the next word is its value. */
+/* Returns true if the next word is the option's value. */
 static bool takes_value(const struct erg_option *option)
 {
     return !option->bare_text && option->type != ERG_OPTION_FLAG &&
@@ -21,7 +21,7 @@ static void add_choices(struct erg_text *out, const char *const *choices)
         erg_text_printf(out, "%s%s", i ? " " : "", choices[i]);
 }
 
-/* --- bash: one case per command; the word before the cursor decides what a value may be --- */
+/* --- bash: one case per command; the word before the cursor decides which values complete --- */
 
 static void bash_values(struct erg_text *out, const struct erg_option *options)
 {
@@ -96,7 +96,7 @@ static void add_quoted(struct erg_text *out, const char *text, const char *speci
 static void zsh_options(struct erg_text *out, const struct erg_option *options)
 {
     for (const struct erg_option *option = options; option->name; option++) {
-        const bool again = option->type == ERG_OPTION_FILES; /* it may be given several times */
+        const bool again = option->type == ERG_OPTION_FILES; /* the option may be repeated */
         erg_text_printf(out, " \\\n            '%s--%s%s[", again ? "*" : "", option->name,
                         takes_value(option) ? "=" : "");
         add_quoted(out, option->help, "[]:");

@@ -1,4 +1,4 @@
-/* The terminal of ergon monitor: takes it over through ncurses, draws, reads keys, restores it. */
+/* The terminal of ergon monitor, by ncurses: opens it, draws, reads keys and restores it. */
 #include "cli/curses.h"
 
 #include <curses.h>
@@ -12,19 +12,19 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* There is only one terminal, so this is global. What a signal handler needs to give it back is
- * kept ready here. */
+/* Global, since there is only one terminal. A signal handler finds here what it needs to restore
+ * it. */
 static struct {
     SCREEN *screen;
-    FILE *output; /* past what escapes the control characters of standard output */
+    FILE *output; /* below the layer that escapes the control characters of standard output */
     struct termios before;
-    char leave[256]; /* plain colours, a cursor, the normal screen */
+    char leave[256]; /* default colours, a visible cursor, the normal screen */
     bool colours;
 } terminal;
 
 static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGHUP, SIGQUIT};
 
-/* endwin() may not be called here; writing and tcsetattr() may. */
+/* A signal handler may not call endwin(); it may call write() and tcsetattr(). */
 static void on_crash(int number)
 {
     ssize_t written = write(STDOUT_FILENO, terminal.leave, strlen(terminal.leave));
@@ -62,13 +62,13 @@ int erg_curses_open(bool *ascii, struct erg_error *err)
     *ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
     if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
         return erg_fail(err, ERG_USAGE,
-                        "\"ergon monitor\" needs a terminal; with --once it prints a table, and "
-                        "with --once --json a document.");
+                        "\"ergon monitor\" needs a terminal; --once prints a table, and --once "
+                        "--json a document");
     tcgetattr(STDIN_FILENO, &terminal.before);
     int output = dup(STDOUT_FILENO);
     terminal.output = output < 0 ? NULL : fdopen(output, "w");
     if (!terminal.output)
-        return erg_fail(err, ERG_FAILED, "opening the terminal: %s", strerror(errno));
+        return erg_fail(err, ERG_FAILED, "Opening the terminal failed: %s", strerror(errno));
     terminal.screen = newterm(NULL, terminal.output, stdin);
     if (!terminal.screen)
         return erg_fail(err, ERG_FAILED,

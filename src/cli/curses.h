@@ -1,7 +1,5 @@
-/*
- * The terminal of `ergon monitor`, by ncurses: takes it over, draws screens, reads keys, and gives
- * it back on every exit, a crash included.
- */
+/* The terminal of `ergon monitor`, by ncurses: opens it, draws screens, reads keys, and restores it
+ * on every exit, even a crash. */
 #ifndef ERG_CLI_CURSES_H
 #define ERG_CLI_CURSES_H
 
@@ -20,14 +18,14 @@ enum erg_key {
     ERG_KEY_RESIZE
 };
 
-/* *ascii tells whether the terminal shows only characters below 128. */
+/* Sets *ascii if the terminal shows only characters below 128. */
 int erg_curses_open(bool *ascii, struct erg_error *err);
 void erg_curses_close(void);
 
 void erg_curses_size(int32_t *rows, int32_t *columns);
 void erg_curses_show(const struct erg_monitor *monitor);
 
-/* Waits for a key, for at most so long. */
+/* Waits for a key for at most this time. */
 enum erg_key erg_curses_key(int timeout_ms);
 
 #endif

@@ -10,7 +10,7 @@ const char *erg_live_option(const char *path, struct erg_error *err)
         path = own;
     if (!path)
         erg_fail(err, ERG_USAGE,
-                 "which cluster? expected the option --live LIVE.yaml, or the environment "
+                 "no cluster was given; expected the option --live LIVE.yaml or the environment "
                  "variable ERGON_LIVE");
     return path;
 }

@@ -1,4 +1,4 @@
-/* The live file that commands about managed jobs are told of. */
+/* The live file of commands about managed jobs. */
 #ifndef ERG_CLI_LIVE_OPTION_H
 #define ERG_CLI_LIVE_OPTION_H
 
@@ -6,7 +6,7 @@
 
 #define ERG_LIVE_OPTION_HELP "the cluster's live file (default: $ERGON_LIVE)"
 
-/* That of the option, else of $ERGON_LIVE; NULL, and the error, where there is none. */
+/* Returns the option's value, else that of $ERGON_LIVE; NULL with an error if neither is set. */
 const char *erg_live_option(const char *path, struct erg_error *err);
 
 #endif

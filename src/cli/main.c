@@ -1,4 +1,4 @@
-/* ergon COMMAND: finds the command, runs it and says how it ended. */
+/* ergon COMMAND: finds the command, runs it and reports its end. */
 #include "cli/cli.h"
 
 #include "base/interrupt.h"
@@ -55,7 +55,7 @@ static void print_overview(void)
          "\"ergon COMMAND --help\" shows the options of a command with examples.");
 }
 
-/* NULL, and the error, when there is no command of that name. */
+/* Returns NULL with an error if no command has that name. */
 static const struct erg_command *find_command(const char *name, struct erg_error *err)
 {
     const char *names[64] = {"help"};
@@ -73,7 +73,7 @@ static const struct erg_command *find_command(const char *name, struct erg_error
         erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; did you mean \"%s\"?", name,
                  closest);
     else
-        erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; \"ergon help\" lists them.", name);
+        erg_fail(err, ERG_USAGE, "ergon has no command \"%s\"; \"ergon help\" lists them", name);
     return NULL;
 }
 
@@ -101,10 +101,10 @@ static int run_command(const char *name, int argc, char **argv, struct erg_error
     } else if (result == 0) {
         erg_terminal_start(call.common.quiet ? -1 : call.common.verbose);
         if (strcmp(name, command->name) != 0)
-            erg_log(ERG_LOG_WARNING,
-                    "\"ergon %s\" is now \"ergon %s\"; the next version will not "
-                    "know the old name",
-                    name, command->name);
+            erg_log(
+                ERG_LOG_WARNING,
+                "\"ergon %s\" is now \"ergon %s\"; the next version will not accept the old name",
+                name, command->name);
         if (!command->passes_output)
             erg_terminal_guard_output();
         result = command->run(&call, err);
@@ -117,13 +117,13 @@ static int run_command(const char *name, int argc, char **argv, struct erg_error
 static int dispatch(int argc, char **argv, struct erg_error *err)
 {
     if (argc < 2)
-        return erg_fail(err, ERG_USAGE, "ergon needs a command; \"ergon help\" lists them.");
+        return erg_fail(err, ERG_USAGE, "ergon needs a command; \"ergon help\" lists them");
     const char *first = argv[1];
     bool version = !strcmp(first, "--version");
     bool help = !strcmp(first, "help") || !strcmp(first, "--help") || !strcmp(first, "-h");
     if ((version && argc > 2) || (help && argc > 3))
-        return erg_fail(err, ERG_USAGE, "\"ergon %s\" does not know what to do with \"%s\".", first,
-                        argv[version ? 2 : 3]);
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" got the argument \"%s\", expected none",
+                        first, argv[version ? 2 : 3]);
     if (version) {
         puts("ergon " ERGON_VERSION);
         return 0;
@@ -142,10 +142,8 @@ static int dispatch(int argc, char **argv, struct erg_error *err)
     return run_command(first, argc - 2, argv + 2, err);
 }
 
-/*
- * A file that is opened where one of the first three descriptors was closed would become the place
- * of messages. Writing a result to a closed standard output stays an error.
- */
+/* If one of the first three descriptors is closed, a file opened later would get its number and
+ * receive messages. Writing a result to a closed standard output stays an error. */
 static void occupy_standard_files(void)
 {
     static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
@@ -163,7 +161,7 @@ static void out_of_memory(size_t count, size_t bytes)
                           count, bytes);
     ssize_t ignored = write(STDERR_FILENO, text, (size_t)length);
     (void)ignored;
-    _exit(ERG_FAILED); /* what is done is on the disk; nothing here may allocate */
+    _exit(ERG_FAILED); /* finished work is on the disk; nothing here may allocate */
 }
 
 int main(int argc, char **argv)
@@ -173,23 +171,23 @@ int main(int argc, char **argv)
     erg_memory_set_handler(out_of_memory);
     erg_interrupt_install();
     int result = dispatch(argc, argv, &err);
-    /* A full disk or a closed pipe behind standard output is a failure like any other, whether the
-     * last of it fails or something long before. */
+    /* A full disk or a closed pipe behind standard output is an error, whether the first write
+     * failed or the last. */
     bool failed_before = ferror(stdout) != 0;
     if (fclose(stdout) != 0 && result == 0)
-        result = erg_fail(&err, ERG_FAILED, "Writing the result to standard output failed: %s.",
+        result = erg_fail(&err, ERG_FAILED, "Writing the result to standard output failed: %s",
                           strerror(errno));
     else if (failed_before && result == 0)
         result = erg_fail(&err, ERG_FAILED,
-                          "Writing the result to standard output failed: it is not complete; "
-                          "expected room for it and a reader.");
+                          "Writing the result to standard output failed, and it is not complete; "
+                          "expected space on the disk and a reader of the pipe");
     if (result == 0)
         return ERG_OK;
-    if (*err.message) { /* else another rank says it */
+    if (*err.message) { /* otherwise another rank prints it */
         fputs("ergon: ", stderr);
         erg_terminal_message(err.message);
     }
     if (err.status == ERG_INTERRUPTED && erg_interrupted())
-        return 128 + erg_interrupt_signal(); /* as a shell says it */
+        return 128 + erg_interrupt_signal(); /* as a shell reports it */
     return err.status ? (int)err.status : ERG_FAILED;
 }

@@ -1,4 +1,4 @@
-/* Reads the command line by the table of a command, and writes its help. */
+/* Reads the command line by a command's table of options, and writes its help. */
 #include "cli/options.h"
 
 #include "base/memory.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A command's come from its row on; see enum erg_common_set. */
+/* A command understands those from its row on; see enum erg_common_set. */
 static const struct erg_option common_options[] = {
     {.name = "seed",
      .type = ERG_OPTION_LONG,
@@ -25,12 +25,12 @@ static const struct erg_option common_options[] = {
      .letter = 'q',
      .type = ERG_OPTION_COUNT,
      .offset = offsetof(struct erg_common, quiet),
-     .help = "only errors on standard error"},
+     .help = "print only errors on standard error"},
     {.name = "verbose",
      .letter = 'v',
      .type = ERG_OPTION_COUNT,
      .offset = offsetof(struct erg_common, verbose),
-     .help = "more on standard error; twice for debugging"},
+     .help = "print more on standard error; twice: debugging"},
     {.name = "help",
      .letter = 'h',
      .type = ERG_OPTION_FLAG,
@@ -50,10 +50,9 @@ static int check_bounds(const struct erg_option *option, double value, const cha
     if (option->least == option->most || (value >= option->least && value <= option->most))
         return 0;
     if (option->most >= 1e15 && value < option->least)
-        return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be at least %.10g.",
-                        option->name, text, option->least);
-    return erg_fail(err, ERG_USAGE,
-                    "The option --%s got \"%s\", but must lie between %.16g and %.16g.",
+        return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected at least %.10g", option->name,
+                        text, option->least);
+    return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a value between %.16g and %.16g",
                     option->name, text, option->least, option->most);
 }
 
@@ -68,8 +67,7 @@ static int set_choice(const struct erg_option *option, int *target, const char *
     struct erg_text list = {0};
     for (int i = 0; option->choices[i]; i++)
         erg_text_printf(&list, "%s\"%s\"", i ? ", " : "", option->choices[i]);
-    erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be one of %s.", option->name,
-             text, list.data);
+    erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected one of %s", option->name, text, list.data);
     erg_text_release(&list);
     return -1;
 }
@@ -93,23 +91,23 @@ static int set_value(const struct erg_option *option, void *values, const char *
             if (erg_parse_double(text, &number) && fabs(number) >= 0x1p63 &&
                 check_bounds(option, number, text, err) != 0)
                 return -1;
-            return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be %s.",
-                            option->name, text, erg_whole_number(text));
+            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected %s", option->name, text,
+                            erg_whole_number(text));
         }
         *(long *)target = integer;
         return check_bounds(option, (double)integer, text, err);
     case ERG_OPTION_DOUBLE:
         if (!erg_parse_double(text, &number))
-            return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", but must be a number.",
-                            option->name, text);
+            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a number", option->name,
+                            text);
         *(double *)target = number;
         return check_bounds(option, number, text, err);
     case ERG_OPTION_BYTES:
         if (!erg_parse_bytes(text, &number))
-            return erg_fail(err, ERG_USAGE,
-                            "The option --%s got \"%s\", but must be a number of bytes like 6e10, "
-                            "64GiB, 500MiB or 64GB.",
-                            option->name, text);
+            return erg_fail(
+                err, ERG_USAGE,
+                "--%s got \"%s\", expected a number of bytes like 6e10, 64GiB, 500MiB or 64GB",
+                option->name, text);
         *(double *)target = number;
         return check_bounds(option, number, text, err);
     case ERG_OPTION_CHOICE:
@@ -118,7 +116,7 @@ static int set_value(const struct erg_option *option, void *values, const char *
     case ERG_OPTION_FILE:
     case ERG_OPTION_FILES:
         if (!*text)
-            return erg_fail(err, ERG_USAGE, "The option --%s got an empty value.", option->name);
+            return erg_fail(err, ERG_USAGE, "--%s got an empty value", option->name);
         if (option->type == ERG_OPTION_FILES)
             ERG_PUSH((struct erg_option_list *)target, items, text);
         else
@@ -128,7 +126,7 @@ static int set_value(const struct erg_option *option, void *values, const char *
     return 0;
 }
 
-/* Defaults, or the marks of "not given". */
+/* Sets defaults, or the values that mean "not given". */
 static int set_defaults(const struct erg_option *options, void *values, struct erg_error *err)
 {
     for (const struct erg_option *option = options; option->name; option++) {
@@ -161,7 +159,7 @@ static bool takes_value(const struct erg_option *option)
     return option->type != ERG_OPTION_FLAG && option->type != ERG_OPTION_COUNT;
 }
 
-/* "--name VALUE", or with all the values that there are. */
+/* "--name VALUE", or "--name A|B|C" for a choice. */
 static void add_form(struct erg_text *out, const struct erg_option *option)
 {
     erg_text_printf(out, "--%s", option->name);
@@ -192,14 +190,14 @@ static int fail_unknown(const struct erg_command *command, const char *name, siz
         return erg_fail(err, ERG_USAGE, "\"ergon %s\" has no option --%s; did you mean --%s?",
                         command->name, word, closest);
     return erg_fail(err, ERG_USAGE,
-                    "\"ergon %s\" has no option --%s; \"ergon %s --help\" lists its options.",
+                    "\"ergon %s\" has no option --%s; \"ergon %s --help\" lists its options",
                     command->name, word, command->name);
 }
 
 struct parser {
     struct erg_invocation *call;
     void *values;
-    bool *given; /* per row of the command's table */
+    bool *given; /* one per row of the command's table */
     int argc, next;
     char *const *argv;
 };
@@ -210,13 +208,12 @@ static int take(struct parser *parser, const struct erg_option *option, bool com
     const char *text = inline_value ? inline_value : option->bare_text;
     if (takes_value(option) && !text) {
         if (parser->next >= parser->argc)
-            return erg_fail(err, ERG_USAGE, "The option --%s needs a value (%s).", option->name,
+            return erg_fail(err, ERG_USAGE, "--%s needs a value (%s)", option->name,
                             option->argument);
         text = parser->argv[parser->next++];
     }
     if (!takes_value(option) && text)
-        return erg_fail(err, ERG_USAGE, "The option --%s takes no value, but got \"%s\".",
-                        option->name, text);
+        return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected no value", option->name, text);
     if (!common)
         parser->given[option - parser->call->command->options] = true;
     return set_value(option, common ? (void *)&parser->call->common : parser->values, text, err);
@@ -245,10 +242,9 @@ static int take_letters(struct parser *parser, const char *letters, struct erg_e
         if (!option)
             option = find_in(erg_common_options(command), NULL, 0, *letters);
         if (!option)
-            return erg_fail(
-                err, ERG_USAGE,
-                "\"ergon %s\" has no option -%c; \"ergon %s --help\" lists its options.",
-                command->name, *letters, command->name);
+            return erg_fail(err, ERG_USAGE,
+                            "\"ergon %s\" has no option -%c; \"ergon %s --help\" lists its options",
+                            command->name, *letters, command->name);
         bool rest = takes_value(option) && letters[1];
         if (take(parser, option, common, rest ? letters + 1 : NULL, err) != 0)
             return -1;
@@ -263,7 +259,7 @@ static int fail_missing(const struct erg_command *command, const struct erg_opti
 {
     struct erg_text form = {0};
     add_form(&form, option);
-    erg_fail(err, ERG_USAGE, "\"ergon %s\" needs the option %s (%s).", command->name, form.data,
+    erg_fail(err, ERG_USAGE, "\"ergon %s\" needs the option %s (%s)", command->name, form.data,
              option->help);
     erg_text_release(&form);
     return -1;
@@ -274,10 +270,10 @@ static int check_complete(const struct parser *parser, struct erg_error *err)
     const struct erg_command *command = parser->call->command;
     size_t count = parser->call->argument_count;
     if (count < command->least_arguments)
-        return erg_fail(err, ERG_USAGE, "\"ergon %s\" needs %s; see \"ergon %s --help\".",
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" needs %s; see \"ergon %s --help\"",
                         command->name, command->arguments, command->name);
     if (count > command->most_arguments)
-        return erg_fail(err, ERG_USAGE, "\"ergon %s\" does not know what to do with \"%s\".",
+        return erg_fail(err, ERG_USAGE, "\"ergon %s\" got the argument \"%s\", expected none",
                         command->name, parser->call->arguments[command->most_arguments]);
     for (const struct erg_option *option = command->options; option->name; option++)
         if (option->required && !parser->given[option - command->options])
@@ -336,7 +332,8 @@ void erg_invocation_release(struct erg_invocation *call)
 
 enum { HELP_INDENT = 32, HELP_WIDTH = 100 };
 
-/* Adds words to a line that has `column` characters, and begins new ones where they do not fit. */
+/* Adds words to a line that has `column` characters; starts a new line where a word does not
+ * fit. */
 static void add_wrapped(struct erg_text *out, size_t column, const char *words)
 {
     while (*words) {
@@ -362,7 +359,7 @@ static void help_option(struct erg_text *out, const struct erg_option *option)
     else
         erg_text_add(&left, "    ");
     add_form(&left, option);
-    /* A left part too long for its column stands on a line of its own. */
+    /* A left part that is too long for its column gets its own line. */
     if (left.count > HELP_INDENT - 4)
         erg_text_printf(out, "  %s\n%*s", left.data, HELP_INDENT, "");
     else
@@ -378,7 +375,7 @@ static void help_option(struct erg_text *out, const struct erg_option *option)
 
 void erg_options_help(struct erg_text *out, const struct erg_command *command)
 {
-    /* What follows "--" is no longer read for options. */
+    /* After "--" nothing is an option. */
     bool options_first = strstr(command->arguments, "-- ");
     erg_text_printf(out, "ergon %s: %s\n\nUsage: ergon %s%s%s%s%s\n", command->name,
                     command->summary, command->name, options_first ? " [OPTION]..." : "",

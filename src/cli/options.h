@@ -1,12 +1,10 @@
-/*
- * Options: one static table per command drives parsing, --help, "did you mean" and the shell
- * completions, so that they cannot disagree.
+/* Options: one static table per command defines parsing, --help, "did you mean" and the shell
+ * completions, so that they always agree.
  *
- * A command's option values live in one plain struct; each table row says at which offset.
- * Accepted forms: --name VALUE, --name=VALUE, -n VALUE, flags joined (-vv); "--" ends the
- * options; options and arguments may be mixed. An option whose value may be left out has the forms
- * --name and --name=VALUE alone.
- */
+ * The values of a command's options are in one plain struct; each table row has the offset of its
+ * value. Accepted forms: --name VALUE, --name=VALUE, -n VALUE, joined flags (-vv); "--" ends the
+ * options; options and arguments may be mixed. An option with an optional value accepts only --name
+ * and --name=VALUE. */
 #ifndef ERG_CLI_OPTIONS_H
 #define ERG_CLI_OPTIONS_H
 
@@ -22,13 +20,13 @@
 
 enum erg_option_type {
     ERG_OPTION_FLAG,   /* bool */
-    ERG_OPTION_COUNT,  /* int, one more each time the option appears */
+    ERG_OPTION_COUNT,  /* int, the number of times that the option appears */
     ERG_OPTION_LONG,   /* long */
     ERG_OPTION_DOUBLE, /* double */
     ERG_OPTION_BYTES,  /* double, with or without a unit: 64GiB */
     ERG_OPTION_TEXT,   /* const char * */
     ERG_OPTION_FILE,   /* const char *, completed with file names */
-    ERG_OPTION_FILES,  /* struct erg_option_list: a file each time the option appears */
+    ERG_OPTION_FILES,  /* struct erg_option_list: one file per appearance of the option */
     ERG_OPTION_CHOICE, /* int, the index in `choices` */
 };
 
@@ -42,59 +40,63 @@ struct erg_option {
     char letter;      /* 0 = none */
     enum erg_option_type type;
     const char *argument;       /* the word for the value in --help: "FILE", "M", "W" */
-    size_t offset;              /* in the struct of values */
-    double least, most;         /* bounds of numbers; least == most means none */
+    size_t offset;              /* offset in the struct of values */
+    double least, most;         /* limits of numbers; least == most means none */
     const char *const *choices; /* ends with NULL */
-    const char *default_text;   /* parsed like a value; NULL = none */
-    const char *bare_text;      /* likewise, of the option without a value; NULL = it has one */
+    const char *default_text;   /* parsed like a value; NULL: no default */
+    const char *bare_text;      /* the same, for an option without its value; NULL: the value is
+                                 * required */
     bool required;
     const char *help;
 };
 
-/* What all commands understand, but for the first two. */
+/* Options of all commands, except the first two. */
 struct erg_common {
-    int quiet, verbose; /* how often -q and -v were given */
+    int quiet, verbose; /* the number of -q and -v */
     bool json;
     bool help;
     long seed;
 };
 
-/* Which of them a command does: those that draw nothing or print no document refuse the option. */
+/* The common options of a command. Commands that draw no random numbers refuse --seed, those
+ * without a document --json. */
 enum erg_common_set { ERG_COMMON_SEED_JSON, ERG_COMMON_JSON, ERG_COMMON_FEW };
 
 struct erg_invocation;
 
 struct erg_command {
     const char *name;
-    const char *former_name;             /* known for one more version, with a warning; or NULL */
+    const char *former_name;             /* accepted for one more version, with a warning; or
+                                          * NULL */
     const char *summary;                 /* one line */
     const char *arguments;               /* "PROFILE.csv", "" for none */
-    const char *const *argument_choices; /* words that complete the first argument; NULL = files */
+    const char *const *argument_choices; /* words that complete the first argument; NULL: files */
     size_t least_arguments, most_arguments;
     enum erg_common_set common;
-    size_t values_bytes; /* size of the struct that the options fill */
+    size_t values_bytes; /* size of the struct of values */
     const struct erg_option *options;
-    bool listens;         /* SIGUSR1 ends it as SIGTERM does, SIGUSR2 asks it for something */
-    bool passes_output;   /* standard output is what other programs print: it stays as it is */
+    bool listens;         /* SIGUSR1 ends it like SIGTERM, SIGUSR2 asks for a checkpoint */
+    bool passes_output;   /* other programs write standard output: it is not escaped */
     const char *details;  /* paragraphs of --help */
     const char *examples; /* lines of --help, ends with a newline */
     int (*run)(const struct erg_invocation *call, struct erg_error *err);
 };
 
-/* The common options that a command understands; ends as its own table does. */
+/* The common options of a command; ends like a command's table. */
 const struct erg_option *erg_common_options(const struct erg_command *command);
 
-/* What a command's run() receives. */
+/* The arguments of a command's run(). */
 struct erg_invocation {
     const struct erg_command *command;
     struct erg_common common;
-    const void *values; /* the command's struct */
-    const bool *given;  /* per row of the command's options, whether it was on the line */
+    const void *values; /* the command's struct of values */
+    const bool *given;  /* one per row of the command's options: true if it was on the command
+                         * line */
     const char *const *arguments;
     size_t argument_count;
 };
 
-/* What a number or an amount is to the public functions, for which 0 stands for "not given". */
+/* A number or an amount for the public functions, where 0 stands for "not given". */
 static inline long erg_given_number(long value)
 {
     return value == ERG_NOT_GIVEN ? 0 : value;
@@ -104,10 +106,8 @@ static inline double erg_given_amount(double value)
     return isnan(value) ? 0 : value;
 }
 
-/*
- * Parses what follows the command's name. Failures have status ERG_USAGE. With --help given the
- * rest is not checked. Release with erg_invocation_release(), also after a failure.
- */
+/* Parses the words after the command's name. Errors have the status ERG_USAGE. With --help, later
+ * words are not checked. Release with erg_invocation_release(), also after an error. */
 int erg_options_parse(struct erg_invocation *call, const struct erg_command *command, int argc,
                       char *const *argv, struct erg_error *err);
 void erg_invocation_release(struct erg_invocation *call);

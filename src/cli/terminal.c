@@ -1,4 +1,4 @@
-/* What the command line shows beside its results: messages, progress, escaped bytes. */
+/* Messages, progress and escaped bytes on the terminal. */
 #define _GNU_SOURCE /* fopencookie */
 #include "base/clock.h"
 #include "base/log.h"
@@ -15,14 +15,13 @@
 
 enum { MAX_TASKS = 16 };
 
-/* The only global state of the command line, since there is only one terminal. Guarded by its
- * lock. */
+/* Global, since there is only one terminal. Guarded by its lock. */
 static struct {
     pthread_mutex_t lock;
     int verbosity;
     bool bar, colour;
     bool bar_shown;
-    /* Tasks under way side by side; the bar shows the one that moved last. */
+    /* Tasks that run at the same time; the bar shows the one that moved last. */
     struct task {
         char name[64]; /* "" = free */
         int64_t start_ns;
@@ -31,26 +30,26 @@ static struct {
     int64_t last_drawn_ns;
 } terminal = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/*
- * Names, paths and messages may hold any bytes, and a terminal obeys some: control characters are
- * shown as "\x1b", those of one byte and those that UTF-8 writes as two. A byte from 0x80 to 0x9f
- * is no control character only where it continues a character of UTF-8.
- */
+/* Names, paths and messages may contain any bytes, and a terminal interprets some: control
+ * characters are shown as "\x1b". UTF-8 writes some of them as two bytes. A byte from 0x80 to 0x9f
+ * is a control character, except where it continues a character of UTF-8. */
 struct escape_state {
-    bool one_line;       /* line breaks are shown so, too */
-    int continuation;    /* bytes that a character of UTF-8 still has */
-    unsigned char least; /* the first of them is no less */
-    bool held;           /* its first byte, 0xc2, waits for the second */
+    bool one_line;       /* line breaks are escaped, too */
+    int continuation;    /* bytes that are missing from a UTF-8 character */
+    unsigned char least; /* the lowest value of the first of them */
+    bool held;           /* the first byte, 0xc2, waits for the second */
 };
 
 static void begin_character(struct escape_state *state, unsigned char byte)
 {
     state->held = byte == 0xc2;
-    state->least = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80; /* else a shorter one exists */
+    state->least = byte == 0xe0   ? 0xa0
+                   : byte == 0xf0 ? 0x90
+                                  : 0x80; /* else a shorter encoding exists */
     state->continuation = byte < 0xc2 || byte > 0xf4 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
 }
 
-/* `out` has room for 4 bytes for each of `count` and one character more. */
+/* `out` has room for 4 bytes per byte of `count`, and one character more. */
 static size_t escape(struct escape_state *state, const char *bytes, size_t count, char *out)
 {
     size_t length = 0;
@@ -75,7 +74,7 @@ static size_t escape(struct escape_state *state, const char *bytes, size_t count
     return length;
 }
 
-/* What is held at the end of a text. */
+/* Writes an incomplete character at the end of a text. */
 static size_t escape_end(struct escape_state *state, char *out)
 {
     const bool held = state->held;
@@ -123,7 +122,7 @@ static ssize_t write_escaped(void *cookie, const char *bytes, size_t count)
     for (size_t at = 0; at < count; at += 1024) {
         const size_t part = count - at < 1024 ? count - at : 1024;
         if (put_bytes(out, escape(cookie, bytes + at, part, out)) != 0)
-            return 0; /* as fopencookie() wants it */
+            return 0; /* in the form that fopencookie() expects */
     }
     return (ssize_t)count;
 }
@@ -209,7 +208,7 @@ static void draw_bar(const struct task *task, size_t done, size_t total, double 
 
 static struct task *find_task(const char *name, size_t done, int64_t now)
 {
-    struct task *unused = &terminal.tasks[0]; /* with too many tasks the first one gives way */
+    struct task *unused = &terminal.tasks[0]; /* the first task gives way if there are too many */
     for (int i = 0; i < MAX_TASKS; i++) {
         struct task *task = &terminal.tasks[i];
         if (strncmp(task->name, name, sizeof task->name - 1) == 0)
@@ -232,7 +231,7 @@ static void show_progress(void *context, const char *name, size_t done, size_t t
     if (total && done >= total) {
         wipe_bar();
         task->name[0] = 0;
-    } else if (now - terminal.last_drawn_ns > 100000000) { /* ten times a second is enough */
+    } else if (now - terminal.last_drawn_ns > 100000000) { /* at most ten updates a second */
         draw_bar(task, done, total, (double)(now - task->start_ns) * 1e-9);
         terminal.last_drawn_ns = now;
     }
@@ -242,7 +241,7 @@ static void show_progress(void *context, const char *name, size_t done, size_t t
 void erg_terminal_start(int verbosity)
 {
     const char *no_colour = getenv("NO_COLOR"), *type = getenv("TERM");
-    /* A dumb terminal would show the escapes of bar and colours as text. */
+    /* A dumb terminal would show escapes as text. */
     bool is_terminal = isatty(STDERR_FILENO) && !(type && strcmp(type, "dumb") == 0);
     terminal.verbosity = verbosity;
     terminal.bar = is_terminal && verbosity >= 0;

@@ -1,4 +1,4 @@
-/* The reader of a cluster's file. */
+/* Reads a fleet's file. */
 #include "cluster/fleet_schema.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static const cyaml_schema_value_t point_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, POINT, point_fields)};
 
 #define TYPE struct erg_gpu_type
-/* With nodes as a number or as names. */
+/* The number or the names of the nodes. */
 #define TYPE_FIELDS(NODES)                                                                         \
     {                                                                                              \
         CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, TYPE, name, 1, 100), NODES,             \
@@ -83,19 +83,20 @@ static int finish_points(struct erg_gpu_type *type, unsigned index, const struct
             erg_yaml_check_range(yaml, slowdown, point->slowdown, 1, 1e3, err) != 0)
             return -1;
         if (point->power_w < fmax(type->idle_power_w, type->waiting_power_w))
-            return erg_yaml_fail(yaml, power, err,
-                                 "%g W are less than the %g W that such a GPU draws when it does "
-                                 "not compute",
-                                 point->power_w, fmax(type->idle_power_w, type->waiting_power_w));
+            return erg_yaml_fail(
+                yaml, power, err,
+                "%g W is below %g W, the power of such a GPU when it does not compute",
+                point->power_w, fmax(type->idle_power_w, type->waiting_power_w));
         if (i == 0 && point->slowdown != 1)
-            return erg_yaml_fail(yaml, slowdown, err,
-                                 "the first point is the fastest: expected a slowdown of 1, got %g",
-                                 point->slowdown);
+            return erg_yaml_fail(
+                yaml, slowdown, err,
+                "the first point must be the fastest: expected a slowdown of 1, got %g",
+                point->slowdown);
         if (i > 0 && (point->slowdown <= point[-1].slowdown || point->power_w >= point[-1].power_w))
-            return erg_yaml_fail(yaml, key, err,
-                                 "expected a point that is slower than the one before it and draws "
-                                 "less than its %g W",
-                                 point[-1].power_w);
+            return erg_yaml_fail(
+                yaml, key, err,
+                "expected a slower point than the previous one, with a lower power than its %g W",
+                point[-1].power_w);
     }
     return 0;
 }
@@ -119,8 +120,9 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
     char key[64];
     snprintf(key, sizeof key, "types[%u].off_power_w", index);
     if (erg_yaml_has(yaml, key) && !fleet->saves_power)
-        return erg_yaml_fail(yaml, key, err,
-                             "nodes are never off: expected the key power_saving, too");
+        return erg_yaml_fail(
+            yaml, key, err,
+            "without power saving, nodes are never off: expected the key power_saving, too");
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         snprintf(key, sizeof key, "types[%u].%s", index, ranges[i].key);
         if ((!ranges[i].optional || erg_yaml_has(yaml, key)) &&
@@ -130,7 +132,7 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
     }
     snprintf(key, sizeof key, "types[%u].name", index);
     if (erg_fleet_type(fleet, type->name) != (int)index)
-        return erg_yaml_fail(yaml, key, err, "the type '%s' is there twice", type->name);
+        return erg_yaml_fail(yaml, key, err, "the type '%s' is listed twice", type->name);
     type->memory_bytes *= 1e9;
     type->first_node = fleet->nodes;
     fleet->nodes += type->nodes;

@@ -27,8 +27,8 @@ struct erg_trace_job {
     double iterations; /* a whole number, at least 1 */
     int workload;      /* index in the trace */
     int tenant;        /* index in the trace; 0 for all where the trace names none */
-    int type;          /* asked for: index in the fleet; -1: any */
-    int gpus;          /* asked for, at least 1 */
+    int type;          /* requested: index in the fleet; -1: any */
+    int gpus;          /* requested, at least 1 */
     size_t line;       /* of the file */
 };
 

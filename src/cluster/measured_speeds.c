@@ -1,4 +1,4 @@
-/* Speeds corrected by what jobs measure. */
+/* Corrects speeds by measurements of jobs. */
 #include "cluster/speed_table.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@
 #define COUNT_MOST 20.0
 /* Smaller changes do not change a cell, since policies restart when it changes. */
 #define CHANGE_LEAST 0.01
-/* The least relative distance between points whose measurements contradict their order. */
+/* Points whose measurements contradict their order are moved apart by at least this relative
+ * distance. */
 #define ORDER_STEP 1e-6
 
 static struct erg_measured_speed *find(const struct erg_speeds *speeds, int workload, int shape,
@@ -48,8 +49,8 @@ static void keep_profile(struct erg_speeds *speeds, int workload, int shape)
                  });
 }
 
-/* How many times as long as by the profile an iteration takes: as measured at the point, or at the
- * nearest one, of two the faster. `items`: of the cell. */
+/* The factor of an iteration's time relative to the profile: measured at the point, or at the
+ * nearest one (of two equally near, the faster). `items`: of the cell. */
 static double ratio_of(const struct erg_measured_speed *items, int points, int point)
 {
     for (int away = 0; away < points; away++)

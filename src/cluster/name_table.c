@@ -1,4 +1,4 @@
-/* Names by number of appearance: open addressing over a growing list. */
+/* Numbers names in the order of their appearance: open addressing over a growing list. */
 #include "cluster/name_table.h"
 
 #include "base/memory.h"

@@ -1,12 +1,10 @@
-/*
- * Names by number of appearance: a hash table over a growing list.
- */
+/* Numbers names in the order of their appearance: a hash table over a growing list. */
 #ifndef ERG_CLUSTER_NAME_TABLE_H
 #define ERG_CLUSTER_NAME_TABLE_H
 
 #include <stddef.h>
 
-/* All-zero is an empty table. */
+/* Zeros are an empty table. */
 struct erg_name_table {
     char **items; /* copies */
     size_t count, capacity;
@@ -14,10 +12,10 @@ struct erg_name_table {
     size_t slots_count;
 };
 
-/* The number of a name; how many there are: it is none of them. */
+/* The number of a name; the number of names if it is not in the table. */
 size_t erg_name_find(const struct erg_name_table *table, const char *name);
 
-/* The number of a name, which is copied when it is new. */
+/* The number of a name; a new name is copied into the table. */
 size_t erg_name_add(struct erg_name_table *table, const char *name);
 
 void erg_name_table_release(struct erg_name_table *table);

@@ -16,7 +16,7 @@ uint64_t erg_gpus_lowest(uint64_t gpus, int count)
 {
     uint64_t chosen = 0;
     for (int i = 0; i < count; i++) {
-        assert(gpus); /* as many as are asked for are there */
+        assert(gpus); /* as many as requested are free */
         uint64_t lowest = gpus & -gpus;
         chosen |= lowest;
         gpus ^= lowest;
@@ -42,7 +42,8 @@ static uint64_t givable(const struct erg_occupancy *occupancy, int node)
     return free;
 }
 
-/* The level of a node: its free GPUs, or one more than it has where it is off. */
+/* The level of a node: its number of free GPUs; for a node that is off, one more than its number of
+ * GPUs. */
 static int level_at(const struct erg_occupancy *occupancy, int node)
 {
     int free = bits(occupancy->free[node]);
@@ -50,7 +51,7 @@ static int level_at(const struct erg_occupancy *occupancy, int node)
     return occupancy->off[node] && free == all ? all + 1 : free;
 }
 
-/* How many nodes of a type are on a level. */
+/* The number of nodes of a type on a level. */
 static int *level_nodes(const struct erg_occupancy *occupancy, int type, int level)
 {
     return &occupancy->levels[type * (ERG_NODE_GPUS_MOST + 2) + level];
@@ -197,12 +198,12 @@ bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_
     else
         for (int level = gpus; level <= capacity; level++)
             choose(occupancy, shape, level, level, placement);
-    choose(occupancy, shape, capacity + 1, capacity + 1, placement); /* those that are off */
+    choose(occupancy, shape, capacity + 1, capacity + 1, placement); /* nodes that are off */
     assert(placement->count == shape->nodes);
     return true;
 }
 
-/* Makes GPUs of `from` (an owner, or -1) those of `to`. */
+/* Moves GPUs from the owner `from` (-1: free) to `to`. */
 static void hand_over(struct erg_occupancy *occupancy, const struct erg_slice *slice, int from,
                       int to)
 {

@@ -1,11 +1,11 @@
 /*
  * Occupancy: which job has which GPUs.
  *
- * GPUs of a node are bits; which of them a job gets matters, since a job that changes GPUs
+ * The GPUs of a node are bits. It matters which of them a job gets, since a job that changes GPUs
  * restarts.
  *
- * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it. GPUs may be
- * foreign, and nodes may drain: no jobs are placed on them, but jobs that are there stay.
+ * Nodes that are switched off (fleet.h) are free, and used last, as in Slurm. GPUs may be foreign,
+ * and nodes may drain: no new jobs are placed on these, but jobs that are there stay.
  */
 #ifndef ERG_CLUSTER_OCCUPANCY_H
 #define ERG_CLUSTER_OCCUPANCY_H
@@ -25,7 +25,7 @@ struct erg_slice {
 /* The lowest `count` of some GPUs. */
 uint64_t erg_gpus_lowest(uint64_t gpus, int count);
 
-/* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
+/* The GPUs of a job: the same number on each of its nodes. Zero slices: none. */
 struct erg_placement {
     struct erg_slice *slices;
     int count, capacity;
@@ -33,10 +33,11 @@ struct erg_placement {
 
 struct erg_occupancy {
     const struct erg_fleet *fleet;
-    uint64_t *free;   /* by node: to be given; none of a node that is down or drains */
+    uint64_t *free;   /* by node: GPUs that can be assigned; none on a node that is down or
+                       * drains */
     bool *down;       /* by node */
     bool *drains;     /* by node */
-    bool *off;        /* by node; until it is woken, which the simulator does for its first job */
+    bool *off;        /* by node, until it is woken; the simulator wakes it for its first job */
     int *type_of;     /* by node */
     int *owners;      /* by GPU: the job that has it; -1: free; ERG_OWNER_FOREIGN */
     int *first_owner; /* by node: where its GPUs' owners begin */
@@ -48,13 +49,13 @@ struct erg_occupancy {
     int foreign;      /* GPUs */
 };
 
-/* The owner of GPUs that no job of ours has and none can get. */
+/* The owner of foreign GPUs: no job of ours has them or can get them. */
 #define ERG_OWNER_FOREIGN (-2)
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
 void erg_occupancy_free(struct erg_occupancy *occupancy);
 
-/* Whether no job has any GPU of a node that is up. */
+/* Returns true if no job has a GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
 /* GPUs of a type that jobs have or could have: of nodes that are up, without foreign GPUs and
@@ -64,8 +65,8 @@ int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
 int erg_occupancy_usable(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
-/* In which order nodes are chosen, those that are off after all others; among equals always in the
- * order of nodes. */
+/* The order in which nodes are chosen. Nodes that are off come last, and equal nodes in their
+ * numbers' order. */
 enum erg_node_order {
     ERG_FIRST_NODES, /* regardless of their free GPUs */
     ERG_MOST_FREE,
@@ -74,7 +75,8 @@ enum erg_node_order {
 
 /*
  * Finds GPUs for a shape: the nodes with the fewest sufficient free GPUs, and the lowest free GPUs
- * of each. Takes nothing. False, with `placement` unchanged, where the shape does not fit.
+ * of each. Does not assign them. Returns false, with `placement` unchanged, if the shape does not
+ * fit.
  */
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement);
@@ -86,22 +88,21 @@ void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
 void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
                         const struct erg_placement *placement);
 
-/* A node that no job has is switched off, or one that is off, by then perhaps with jobs, is woken.
- */
+/* Switches off a node without jobs, or wakes one that is off, which may have jobs by then. */
 void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off);
 
-/* A node that fails must have been given back by all its jobs, and must not be off. */
+/* A node that fails must have no jobs left, and must not be off. */
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
 void erg_occupancy_repair(struct erg_occupancy *occupancy, int node);
 
-/* A node drains from now on, or not any more. */
+/* A node starts or stops to drain. */
 void erg_occupancy_drain(struct erg_occupancy *occupancy, int node, bool drains);
 
-/* Placements: to be released; assign copies; the order of slices does not matter to equal. */
+/* Placements: release them; assign copies; equal ignores the order of slices. */
 void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus);
 void erg_placement_assign(struct erg_placement *to, const struct erg_placement *from);
 bool erg_placement_equal(const struct erg_placement *a, const struct erg_placement *b);
-/* Whether all GPUs of a are of b; so are none. */
+/* Returns true if b contains all GPUs of a; also true if a is empty. */
 bool erg_placement_within(const struct erg_placement *a, const struct erg_placement *b);
 int erg_placement_gpus(const struct erg_placement *placement);
 void erg_placement_release(struct erg_placement *placement);

@@ -13,7 +13,7 @@
 
 /* The rows of a model on a shape, the fastest first. */
 struct measured {
-    double time_s; /* of the fastest; NAN: no row */
+    double time_s; /* of the fastest row; NAN: no row */
     size_t first, count;
 };
 
@@ -24,7 +24,7 @@ struct times {
     struct {
         struct erg_operating_point *items;
         size_t count, capacity;
-    } points; /* of rows that say a power, by model and shape */
+    } points; /* of rows with a power, by model and shape */
 };
 
 static struct measured *measured_of(const struct times *times, size_t model, int shape)
@@ -32,7 +32,7 @@ static struct measured *measured_of(const struct times *times, size_t model, int
     return &times->items[model * (size_t)times->speeds->shapes_count + (size_t)shape];
 }
 
-/* A row and the shape that it is about. */
+/* A row and its shape. */
 struct entry {
     const struct erg_profile_row *row;
     int shape;
@@ -50,7 +50,7 @@ static int compare_entries(const void *a, const void *b)
     return x->row->row < y->row->row ? -1 : 1;
 }
 
-/* One more row about the same model on the same shape, slower than those before it. */
+/* Another row of the same model and shape, slower than those before it. */
 static int add_slower(struct times *times, struct measured *measured,
                       const struct erg_profile_row *row, struct erg_error *err)
 {
@@ -113,7 +113,7 @@ static int fill_times(struct times *times, struct erg_error *err)
         const struct erg_profile_row *row = &profiles->rows.items[i];
         int shape = erg_speeds_shape(times->speeds, row->shape.type, row->shape.nodes,
                                      row->shape.gpus_per_node);
-        if (shape >= 0) /* else of nodes unlike the fleet's */
+        if (shape >= 0) /* otherwise the row is for other nodes than the fleet's */
             entries[count++] = (struct entry){row, shape};
     }
     qsort(entries, count, sizeof *entries, compare_entries);
@@ -122,7 +122,7 @@ static int fill_times(struct times *times, struct erg_error *err)
     return result;
 }
 
-/* The rows about a model on a shape that count; NULL: none. */
+/* The valid rows of a model and shape; NULL: none. */
 static const struct measured *row_of(const struct times *times, size_t model, int shape)
 {
     const struct measured *row = shape >= 0 && model < times->profiles->models.count
@@ -141,7 +141,7 @@ static int size_steps(const struct erg_profiles *profiles, const struct erg_prof
         bool counted = strcmp(other->family, small->family) != 0 ||
                        other->parameters <= small->parameters ||
                        other->parameters > large->parameters;
-        for (size_t j = 0; j < i && !counted; j++) /* at another batch */
+        for (size_t j = 0; j < i && !counted; j++) /* counted at another batch */
             counted = !strcmp(profiles->models.items[j].family, other->family) &&
                       profiles->models.items[j].parameters == other->parameters;
         steps += !counted;
@@ -171,8 +171,8 @@ static const struct measured *larger_row(const struct times *times,
     return row;
 }
 
-/* The rows that say how a model runs on a shape. Where they are about another shape or size of it,
- * the speed must be multiplied by *factor. NULL: there are none. */
+/* The rows that describe a model on a shape. If they have another shape or size, multiply the speed
+ * by *factor. NULL: there are none. */
 static const struct measured *find_row(const struct times *times,
                                        const struct erg_profile_model *model, size_t index,
                                        int shape, double *factor)

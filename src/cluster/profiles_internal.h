@@ -8,7 +8,7 @@
 #include "cluster/speed_table.h"
 #include "io/csv.h"
 
-/* A model at a batch: what rows are about. */
+/* A model at a batch. */
 struct erg_profile_model {
     const char *family, *size; /* of the CSV */
     double parameters;
@@ -29,14 +29,14 @@ struct erg_profiles {
             double power_w; /* of one GPU; NAN: not given */
         } * items;
         size_t count, capacity;
-    } rows; /* of GPU types that the fleet has */
+    } rows; /* of GPU types in the fleet */
     struct {
         int *items; /* GPU counts, rising */
         size_t count, capacity;
     } counts;
 };
 
-/* Starts from all-zero; to be released, also after a failure. */
+/* Fills a zeroed struct; release it, also after an error. */
 int erg_profiles_read(struct erg_profiles *profiles, const char *folder,
                       const struct erg_fleet *fleet, struct erg_error *err);
 /* The same of a table from memory; `name` stands for the file in messages. */

@@ -1,4 +1,4 @@
-/* The file of profiles. */
+/* Reads the file of profiles. */
 #include "cluster/profiles_internal.h"
 
 #include "base/memory.h"
@@ -29,7 +29,7 @@ bool erg_profiles_size(const char *text, double *parameters)
     return false;
 }
 
-/* Columns that say which model it is. */
+/* The columns that identify a model. */
 struct model_columns {
     size_t family, size, batch;
 };

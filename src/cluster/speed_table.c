@@ -1,11 +1,11 @@
-/* The table of how fast workloads run on shapes of GPUs. */
+/* The table of speeds of workloads on shapes of GPUs. */
 #include "cluster/speed_table.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How many GPUs a node of the fleet has at most. */
+/* The largest number of GPUs of a node. */
 static int node_gpus_most(const struct erg_fleet *fleet)
 {
     int most = 0;
@@ -160,7 +160,7 @@ void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
     speed->points_count = (int)count;
 }
 
-/* The frontier of a cell in which GPUs compute for a share of an iteration only. */
+/* The frontier of a cell in which GPUs compute only for a share of an iteration. */
 static void set_busy(struct erg_speeds *speeds, int workload, int shape, double busy)
 {
     const struct erg_gpu_type *type = &speeds->fleet->types[speeds->shapes[shape].type];
@@ -191,7 +191,8 @@ void erg_speeds_find_waiting_of(struct erg_speeds *speeds, int workload)
         const struct erg_gpu_type *type = &speeds->fleet->types[index];
         const struct erg_speed *speed = erg_speed_at(speeds, workload, shape);
         double own = gpu_speed(speeds, workload, shape);
-        /* Shapes of a type lie together, by rising numbers of GPUs, the best locality first. */
+        /* Shapes of a type are contiguous, by increasing numbers of GPUs, the best locality
+         * first. */
         best = shape > 0 && speeds->shapes[shape - 1].type == index ? fmax(best, own) : own;
         bool has_own = speed->points != type->points;
         if (type->waiting_power_w > 0 && erg_speed_feasible(speed) && !has_own)
@@ -218,7 +219,7 @@ double erg_speed_slowdown(const struct erg_speed *speed, int point, double least
 double erg_speed_power(const struct erg_speed *speed, double idle_w, double slowdown)
 {
     const struct erg_operating_point *points = speed->points;
-    int next = 0; /* the first that is as slow */
+    int next = 0; /* the first point that is as slow */
     while (next < speed->points_count && points[next].slowdown < slowdown)
         next++;
     if (next < speed->points_count && points[next].slowdown == slowdown)

@@ -30,7 +30,7 @@ static int read_row(struct erg_tariff *tariff, const struct erg_csv *csv, size_t
     if (erg_csv_double(csv, row, columns[1], &rate.usd_per_kwh, err) != 0 ||
         erg_csv_double(csv, row, columns[2], &rate.g_co2_per_kwh, err) != 0)
         return -1;
-    if (rate.g_co2_per_kwh < 0) /* prices may well be negative */
+    if (rate.g_co2_per_kwh < 0) /* prices may be negative */
         return erg_csv_fail(csv, row, err, "column 'g_co2_per_kwh': expected 0 or more, got %g",
                             rate.g_co2_per_kwh);
     ERG_PUSH(tariff, items, rate);
@@ -80,7 +80,7 @@ static long days_of(long year, long month, long day)
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-/* "2026-11-27T18" with what may follow, in hours since 1970; false: it is none. */
+/* "2026-11-27T18", with an optional rest, in hours since 1970; false: another text. */
 static bool parse_hour(const char *text, long *hour)
 {
     static const char *const ends[] = {"",        "Z",         ":00",          ":00Z",  ":00:00",
@@ -107,7 +107,7 @@ static void add_rate(struct erg_tariff *tariff, double at_s, bool carbon, double
     ERG_PUSH(tariff, items, rate);
 }
 
-/* Hours of a table rise, and what lies between them is not known. */
+/* Hours of a table increase; gaps are unknown. */
 static int read_hour(struct erg_tariff *tariff, const struct erg_csv *csv, size_t row,
                      const size_t *columns, long *next, struct erg_error *err)
 {

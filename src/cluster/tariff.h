@@ -1,9 +1,9 @@
 /*
- * Tariff: what electricity costs and emits, over time.
+ * Tariff: price and emissions of electricity over time.
  *
- * A CSV file with the columns at_s (seconds after the first submission, from 0, rising),
- * usd_per_kwh and g_co2_per_kwh. A row holds until the next one, the last one for ever; a last row
- * without numbers gives the time at which the table repeats, 86400 for a curve of a day.
+ * A CSV file with the columns at_s (seconds after the first submission, from 0, increasing),
+ * usd_per_kwh and g_co2_per_kwh. A row applies until the next one, the last one for ever. A last
+ * row without numbers gives the time at which the table repeats, 86400 for a daily curve.
  */
 #ifndef ERG_CLUSTER_TARIFF_H
 #define ERG_CLUSTER_TARIFF_H
@@ -20,7 +20,7 @@ struct erg_rate {
 struct erg_tariff {
     struct erg_rate *items;
     size_t count, capacity; /* at least one */
-    double period_s;        /* INFINITY: it does not begin again */
+    double period_s;        /* INFINITY: it does not repeat */
 };
 
 int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_error *err);
@@ -40,9 +40,9 @@ const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now
                                      double *until_s);
 
 /*
- * The weight of energy at a time, relative to the mean over the table (over its rows where it does
- * not repeat and the last row holds for ever): price and emissions count equally where both have a
- * mean above 0. At least 0; 1 where neither has.
+ * The weight of energy at a time, relative to the mean over the table (over its rows if it does not
+ * repeat and the last row applies for ever). Price and emissions count equally if both have a mean
+ * above 0. At least 0; 1 if neither has.
  */
 double erg_tariff_relative(const struct erg_tariff *tariff, double now_s);
 

@@ -1,4 +1,4 @@
-/* Jobs that are not served, in words. */
+/* Describes jobs that are not served. */
 #include "cluster/unserved.h"
 
 #include "cluster/speed_table.h"
@@ -19,7 +19,7 @@ void erg_unserved_text(struct erg_text *out, const struct erg_unserved *unserved
     erg_text_printf(out, "%s:%zu: ", trace->path, job->line);
     if (unserved->fate == ERG_UNSERVED_LEFT) {
         erg_text_printf(out,
-                        "policy %s leaves job '%s' waiting when nothing else can happen any more",
+                        "policy %s leaves job '%s' waiting, and no further event will start it",
                         policy, job->id);
         return;
     }
@@ -27,7 +27,7 @@ void erg_unserved_text(struct erg_text *out, const struct erg_unserved *unserved
         erg_text_printf(out, "job '%s' can never run", job->id);
     else
         erg_text_printf(out, "policy %s %s job '%s', which asks for %d GPUs of %s%s", policy,
-                        unserved->fate == ERG_UNSERVED_TURNED_AWAY ? "turns away" : "never runs",
+                        unserved->fate == ERG_UNSERVED_TURNED_AWAY ? "rejects" : "never runs",
                         job->id, job->gpus, job->type < 0 ? "any type" : "type ",
                         job->type < 0 ? "" : fleet->types[job->type].name);
     erg_text_printf(out, ": no profile of %s %s at batch %ld fits %s in at most %d s an iteration",

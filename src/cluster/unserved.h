@@ -1,6 +1,6 @@
 /*
- * Jobs that were not served because they do not fit or no policy ran them, so that each can be
- * named with its line of the trace and none is dropped silently.
+ * Jobs that were not served, because they do not fit or no policy ran them. Each is reported with
+ * its line of the trace; none is dropped silently.
  */
 #ifndef ERG_CLUSTER_UNSERVED_H
 #define ERG_CLUSTER_UNSERVED_H
@@ -13,7 +13,7 @@ enum erg_unserved_fate {
     ERG_UNSERVED_NOWHERE,     /* it can run on no GPUs of the cluster */
     ERG_UNSERVED_TURNED_AWAY, /* by the policy: it cannot run on the GPUs that it asks for */
     ERG_UNSERVED_NEVER_RUN,   /* for the same reason it waited until the end */
-    ERG_UNSERVED_LEFT,        /* it waits, and nothing can happen any more */
+    ERG_UNSERVED_LEFT,        /* it waits, and no further event will start it */
     ERG_UNSERVED_FATES
 };
 
@@ -22,7 +22,7 @@ struct erg_unserved {
     enum erg_unserved_fate fate;
 };
 
-/* "nowhere", "turned_away", ...: as documents say it. */
+/* "nowhere", "turned_away", ...: the names in documents. */
 extern const char *const erg_unserved_names[ERG_UNSERVED_FATES];
 
 /* One sentence that begins with file and line. */

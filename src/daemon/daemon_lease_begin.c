@@ -87,7 +87,7 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
                                      .left_behind = lease->left_behind,
                                      .touched = lease->left_behind};
     if (!rule || !(rule->may >> knob & 1)) {
-        refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows that any more");
+        refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows that any longer");
     } else if (!bounds || !erg_daemon_bounds_of(rule, bounds, knob, &begun.least, &begun.most)) {
         refuse(daemon, asker, ERG_WIRE_BOUNDS, 0,
                "the GPU supports no value within the bounds of the rule");
@@ -120,7 +120,7 @@ void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
         erg_daemon_release_claim(item);
         if (to)
             refuse(daemon, &lease->owner, ERG_WIRE_REFUSED, outcome->driver,
-                   outcome->failed ? outcome->text : "the daemon cannot write its leases down");
+                   outcome->failed ? outcome->text : "the daemon cannot write its file of leases");
         return;
     }
     char comm[200];

@@ -325,7 +325,7 @@ int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns)
             if (end_ns <= now_ns)
                 erg_daemon_lease_end(daemon, i, knob, ERG_WIRE_EXPIRED,
                                      end_ns == longest_ns ? "the longest time of a lease is over"
-                                                          : "nothing was heard of its holder");
+                                                          : "its holder was silent for too long");
             else if (end_ns < next_ns)
                 next_ns = end_ns;
         }
@@ -417,7 +417,7 @@ static void gave_back(struct erg_daemon *daemon, size_t gpu,
     }
     lease->left_behind = outcome->failed && !lost;
     if (lease->left_behind)
-        erg_log(ERG_LOG_ERROR, "taking the %s of GPU %zu back failed: %s",
+        erg_log(ERG_LOG_ERROR, "restoring the %s of GPU %zu failed: %s",
                 erg_knob_name(outcome->knob), gpu, outcome->text);
     finish(daemon, gpu, outcome->knob, lost ? "lost" : outcome->failed ? "failed" : "done");
 }

@@ -116,7 +116,7 @@ void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *fr
     }
     if (!all && !may_read(daemon, from, first)) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_DENIED, 0,
-                          "sensors of GPU %zu are for those whom a rule fits", first);
+                          "sensors of GPU %zu are only for users who match a rule", first);
         return;
     }
     erg_wire_begin_answer(&daemon->writer, request->type, request->sequence, ERG_WIRE_DONE, 0, "");

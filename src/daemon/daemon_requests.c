@@ -103,7 +103,7 @@ static void change_grant(struct erg_daemon *daemon, struct erg_daemon_connection
     /* In a test the daemon's own user stands for root. */
     if (from->peer.uid != 0 && from->peer.uid != geteuid()) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_DENIED, 0,
-                          "grants are root's to give and to take");
+                          "only root may make and revoke grants");
         return;
     }
     if (!request->job || (grants && (request->gpus & ~all || !request->gpus))) {
@@ -116,10 +116,10 @@ static void change_grant(struct erg_daemon *daemon, struct erg_daemon_connection
     if (grants && !grant)
         grant = grant_of(daemon, 0);
     if (grants && !grant) {
-        erg_daemon_answer(daemon, from, request, ERG_WIRE_BUSY, 0,
-                          "there are %d grants already, expected an epilog that revokes those of "
-                          "jobs that have ended",
-                          ERG_DAEMON_GRANTS);
+        erg_daemon_answer(
+            daemon, from, request, ERG_WIRE_BUSY, 0,
+            "there are %d grants already, expected an epilog that revokes those of ended jobs",
+            ERG_DAEMON_GRANTS);
         return;
     }
     if (grants)
@@ -199,6 +199,6 @@ void erg_daemon_request(struct erg_daemon *daemon, struct erg_daemon_connection 
         break;
     default:
         erg_daemon_answer(daemon, from, &request, ERG_WIRE_MALFORMED, 0,
-                          "requests of type %u are not known to this version", request.type);
+                          "requests of type %u are not supported by this version", request.type);
     }
 }

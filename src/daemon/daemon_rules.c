@@ -150,7 +150,7 @@ static int take_who(struct erg_daemon_rule *rule, const struct rule_file *file,
     return id >= 0 && id < UINT32_MAX
                ? 0
                : erg_yaml_fail(yaml, key, err,
-                               "'%s' is not known here, expected a %s of this machine", name,
+                               "'%s' does not exist here, expected a %s of this machine", name,
                                file->user ? "user" : "group");
 }
 

@@ -110,8 +110,8 @@ static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t 
             silent = at;
     }
     if (silent) {
-        say_no(daemon, silent->fd, "it was silent, held nothing, and another needed its place");
-        close_connection(daemon, silent, "another one needed its place");
+        say_no(daemon, silent->fd, "it was silent, held nothing, and its place was needed");
+        close_connection(daemon, silent, "its place was needed");
     }
     return silent;
 }
@@ -151,7 +151,7 @@ static void accept_some(struct erg_daemon *daemon)
         if (erg_daemon_peer_of(fd, daemon->options->proc, &peer, &pidfd)) {
             seat(daemon, fd, pidfd, &peer, false);
         } else {
-            say_no(daemon, fd, "the process that connected is not there any more");
+            say_no(daemon, fd, "the connected process has ended");
             close(fd);
         }
     }
@@ -201,7 +201,7 @@ static void read_rules_again(struct erg_daemon *daemon)
     daemon->rules_state = ERG_RULES_READING;
     if (erg_thread_start(&daemon->rules_reader, read_rules, daemon) != 0) {
         daemon->rules_state = ERG_RULES_STAY;
-        erg_log(ERG_LOG_ERROR, "the rules stay as they were: no thread to read them");
+        erg_log(ERG_LOG_ERROR, "the rules stay unchanged: no thread to read them");
     }
 }
 
@@ -213,7 +213,7 @@ static void take_rules(struct erg_daemon *daemon)
     daemon->rules_state = ERG_RULES_STAY;
     if (daemon->rules_failed) {
         char why[1200];
-        erg_log(ERG_LOG_ERROR, "the rules stay as they were: %s", daemon->rules_error.message);
+        erg_log(ERG_LOG_ERROR, "the rules stay unchanged: %s", daemon->rules_error.message);
         erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
                               erg_text_escape_json(why, 600, daemon->rules_error.message));
     } else {
@@ -487,12 +487,12 @@ int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_erro
     int result = begin(daemon, err);
     if (result == 0 && !erg_daemon_leases_are_free(daemon))
         result = erg_fail(err, ERG_NO_DEVICE,
-                          "taking back what a daemon had lent: a GPU may still be locked or "
+                          "restoring settings after a killed daemon: a GPU may still be locked or "
                           "limited, expected drivers that answer");
     else if (result == 0 && daemon->elsewhere.count)
         result = erg_fail(err, ERG_NO_DEVICE,
-                          "taking back what a daemon had lent: the first line of '%s/leases' is "
-                          "not a lease of a present GPU: '%.*s'",
+                          "restoring settings after a killed daemon: the first line of '%s/leases' "
+                          "is not a lease of a present GPU: '%.*s'",
                           options->folder, (int)strcspn(daemon->elsewhere.data, "\n"),
                           daemon->elsewhere.data);
     release(daemon);

@@ -32,8 +32,7 @@ static int open_gpu(struct erg_backend **backend, const struct erg_backend_optio
     (void)options;
     return erg_fail(
         err, ERG_NO_DEVICE,
-        "this ergon was built without CUDA; expected one that was built where nvcc is, or "
-        "the device \"host\"");
+        "this ergon was built without CUDA; expected a build with nvcc, or the device \"host\"");
 }
 
 static bool has_gpu(void)

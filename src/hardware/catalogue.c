@@ -30,11 +30,11 @@ static int unknown_entry(const char *kind, const char *what, const char *name,
     struct erg_text known = {0};
     erg_text_add_names(&known, names);
     if (meant)
-        erg_fail(err, ERG_FAILED, "the %s '%s' is not known; did you mean '%s'? Known: %s", what,
+        erg_fail(err, ERG_FAILED, "unknown %s '%s'; did you mean '%s'? Expected one of: %s", what,
                  name, meant, known.data);
     else
-        erg_fail(err, ERG_FAILED, "the %s '%s' is not known, expected one of %s, or a file", what,
-                 name, known.data);
+        erg_fail(err, ERG_FAILED, "unknown %s '%s'; expected one of %s, or a file", what, name,
+                 known.data);
     erg_text_release(&known);
     erg_arena_release(&arena);
     return -1;

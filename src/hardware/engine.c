@@ -175,7 +175,7 @@ int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *
              "expected another one with --engine NAME or the nodes' key engine, %s%.400s",
              engine->name, engine->peak_flops / 1e12, gpu->name, erg_gpu_peak_flops(gpu) / 1e12,
              names.count ? "of the catalogue for example: "
-                         : "which is to be a file of your own, since the catalogue has none",
+                         : "which must be a file of your own, since the catalogue has none",
              names.count ? names.data : "");
     erg_text_release(&names);
     return -1;

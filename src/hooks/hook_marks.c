@@ -44,8 +44,8 @@ static bool can_mark(struct erg_hook *hook, void *stream)
     if (hook->options.markers == ERG_MARK_EVENTS && erg_gpu_marks_captures(marks->gpu, stream)) {
         marks->gave_up = true;
         erg_log(ERG_LOG_WARNING,
-                "the stream of passes is captured into a graph, where events say nothing: hooks go "
-                "by the host's clock from now on, expected ERG_MARK_MEMORY");
+                "the stream of passes is being captured into a graph, where events carry no times: "
+                "the hook uses the host's clock from now on; expected ERG_MARK_MEMORY");
         return false;
     }
     return true;

@@ -182,8 +182,8 @@ static void add_causes(struct erg_text *text, const struct erg_order_mistake *mi
         return;
     }
     if (!mistake->came && mistake->position == 0) {
-        erg_text_add(text, "no pass went through the hook: a schedule that goes round it, as one "
-                           "that combines forward and backward passes, cannot be followed");
+        erg_text_add(text, "no pass went through the hook: a schedule that bypasses it, such as "
+                           "one that combines forward and backward passes, is not supported");
         return;
     }
     find_causes(mistake, &causes);

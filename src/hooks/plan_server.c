@@ -60,10 +60,10 @@ static void reload_plan(struct erg_plan_server *server)
     if (stat(server->options.plan, &now) != 0 || is_same_file(&now, &server->file))
         return;
     if (load_plan(server, &err) != 0) {
-        erg_log(ERG_LOG_WARNING, "%s; the plan that was loaded before stays in force", err.message);
+        erg_log(ERG_LOG_WARNING, "%s; the plan loaded before stays in use", err.message);
         return;
     }
-    erg_log(ERG_LOG_INFO, "the plan '%s' has changed: point %zu of %s is in force",
+    erg_log(ERG_LOG_INFO, "the plan '%s' has changed: now using point %zu of %s",
             server->options.plan, server->point + 1, erg_method_name(server->method));
     for (size_t j = 0; j < ERG_PLAN_SERVER_JOBS; j++)
         if (server->jobs[j])
@@ -182,8 +182,8 @@ static void ask_route(struct erg_plan_server *server, const struct route *route,
     struct server_job *job = erg_server_job_find(server, id);
     if (!job) {
         struct erg_error err;
-        (void)erg_fail(&err, ERG_USAGE,
-                       "there is no job '%.200s', expected one that /register_job has named", id);
+        (void)erg_fail(&err, ERG_USAGE, "there is no job '%.200s', expected one from /register_job",
+                       id);
         erg_plan_server_fail(question, 404, err.message);
         return;
     }
@@ -197,7 +197,7 @@ static bool is_method(struct erg_plan_question *question, const char *method)
     if (strcmp(question->method, method) == 0)
         return true;
     question->allow = method;
-    erg_plan_server_fail(question, 405, "another method is expected, see the header Allow");
+    erg_plan_server_fail(question, 405, "expected another method, see the header Allow");
     return false;
 }
 
@@ -223,6 +223,6 @@ void erg_plan_server_ask(struct erg_plan_server *server, struct erg_plan_questio
         return;
     }
     erg_plan_server_fail(question, 404,
-                         "there is nothing here, expected /register_job, /register_rank/JOB, "
+                         "not found, expected /register_job, /register_rank/JOB, "
                          "/schedule/JOB?rank=R, /result/JOB or /info");
 }

@@ -166,8 +166,7 @@ void erg_server_job_turn_away(struct erg_plan_server *server, struct server_job 
 void erg_server_job_drop(struct erg_plan_server *server, struct server_job *job)
 {
     erg_server_job_turn_away(server, job, 404,
-                             "the job is no longer known, expected ranks that register within 7 "
-                             "days");
+                             "the job is unknown, expected ranks that register within 7 days");
     for (size_t j = 0; j < ERG_PLAN_SERVER_JOBS; j++)
         if (server->jobs[j] == job)
             server->jobs[j] = NULL;
@@ -247,7 +246,7 @@ static void add_job(struct erg_plan_server *server, const struct job_body *body,
         if (job->trouble.status != ERG_OK)
             erg_plan_server_fail(question, 400, job->trouble.message);
         else
-            erg_plan_server_fail(question, 503, "ranks of as many jobs as are served wait already");
+            erg_plan_server_fail(question, 503, "ranks of too many jobs are waiting");
         free_new(job);
         return;
     }
@@ -452,7 +451,7 @@ void erg_server_rank_result(struct erg_plan_server *server, struct server_job *j
         erg_plan_server_reject(question, "body", body.key, &err);
     } else if (server->options.record && record(server, job, rank, body.root, &err) != 0) {
         erg_log(ERG_LOG_WARNING, "%s", err.message);
-        erg_plan_server_fail(question, 500, "the result could not be kept");
+        erg_plan_server_fail(question, 500, "the result could not be stored");
     } else {
         job->ranks[rank].results++;
         erg_text_add(&question->answer, "null");

@@ -72,8 +72,7 @@ static int check_options(const struct erg_tune_options *options, struct erg_erro
 {
     if (options->knob != ERG_TUNE_POWER && options->knob != ERG_TUNE_CLOCK)
         return erg_fail(err, ERG_USAGE,
-                        "opening a tuner: knob %d, expected ERG_TUNE_POWER or ERG_TUNE_CLOCK: "
-                        "nothing is set that is not named",
+                        "opening a tuner: knob %d, expected ERG_TUNE_POWER or ERG_TUNE_CLOCK",
                         options->knob);
     if (options->selector < ERG_TUNE_ENERGY || options->selector > ERG_TUNE_BUDGET)
         return erg_fail(err, ERG_USAGE, "opening a tuner: there is no selector %d",

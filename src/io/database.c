@@ -114,10 +114,10 @@ static int check_identity(struct erg_database *database, bool *empty, struct erg
                         "file of ergon's own",
                         format->name, database->path);
     if (!*empty && version != format->version)
-        return erg_fail(err, ERG_FAILED,
-                        "opening the %s '%s': it has format %lld, this version of ergon reads "
-                        "format %d",
-                        format->name, database->path, (long long)version, format->version);
+        return erg_fail(
+            err, ERG_FAILED,
+            "opening the %s '%s': it has format %lld, but this version of ergon reads format %d",
+            format->name, database->path, (long long)version, format->version);
     return 0;
 }
 

@@ -73,9 +73,8 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
             free(data);
             close(file);
             return erg_fail(err, ERG_FAILED,
-                            "reading '%s': the file has more than the %zu bytes that are expected "
-                            "here at most",
-                            path, limit_bytes);
+                            "reading '%s': the file has more than %zu bytes, the limit", path,
+                            limit_bytes);
         }
         if (got == 0)
             break;
@@ -330,8 +329,8 @@ int erg_dir_refuse_files(const char *folder, const char *const *names, const cha
         path.count = 0;
         erg_text_printf(&path, "%s/%s", folder, *names);
         if (access(path.data, F_OK) == 0)
-            result = erg_fail(err, ERG_FAILED, "writing '%s': this file is there already, %s",
-                              path.data, rest);
+            result =
+                erg_fail(err, ERG_FAILED, "writing '%s': this file exists, %s", path.data, rest);
     }
     erg_text_release(&path);
     return result;

@@ -80,7 +80,7 @@ int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
     char *text = erg_json_text(root);
     if (!text)
         return erg_fail(err, ERG_FAILED,
-                        "writing '%s': the document cannot be written as JSON (it holds itself)",
+                        "writing '%s': the document cannot be written as JSON (it contains itself)",
                         path);
     struct erg_text line = {0};
     erg_text_add(&line, text);

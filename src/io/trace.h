@@ -40,7 +40,8 @@ void erg_trace_counter(struct erg_trace *trace, int process, const char *name, d
 /* Appends all events so far, as a complete document. */
 void erg_trace_text(const struct erg_trace *trace, struct erg_text *out);
 
-/* Written in one step; the trace can grow on and be written again. */
+/* Writes a temporary file and renames it. Events can be added later, and the trace written
+ * again. */
 int erg_trace_write(const struct erg_trace *trace, const char *path, struct erg_error *err);
 
 #endif

@@ -72,12 +72,11 @@ static int unknown_key(const struct check *check, const yaml_node_t *key_node,
         names[i] = fields[i].key;
     const char *meant = erg_closest(key, names);
     if (meant) {
-        complain(check, key_node, "", "the key '%s' is not known; did you mean '%s'?", path, meant);
+        complain(check, key_node, "", "unknown key '%s'; did you mean '%s'?", path, meant);
     } else {
         struct erg_text known = {0};
         erg_text_add_names(&known, names);
-        complain(check, key_node, "", "the key '%s' is not known; known here: %s", path,
-                 known.data);
+        complain(check, key_node, "", "unknown key '%s'; expected one of: %s", path, known.data);
         erg_text_release(&known);
     }
     free(names);
@@ -197,7 +196,7 @@ static int check_enum(const struct check *check, const yaml_node_t *node,
         struct erg_text known = {0};
         erg_text_add_names(&known, names);
         if (meant)
-            complain(check, node, path, "'%.80s' is not known; did you mean '%s'?", text, meant);
+            complain(check, node, path, "unknown value '%.80s'; did you mean '%s'?", text, meant);
         else
             complain(check, node, path, "expected one of %s, got '%.80s'", known.data, text);
         erg_text_release(&known);

@@ -43,8 +43,7 @@ static int add_value(struct erg_text *out, const char *key, const char *value,
     struct erg_yaml *yaml;
     if (strchr(value, '\n') || erg_yaml_open_text(&yaml, key, value, strlen(value), NULL) != 0)
         return erg_fail(err, ERG_USAGE,
-                        "key '%s': \"%.80s\" is not understood; expected a YAML value on one line",
-                        key, value);
+                        "key '%s': got \"%.80s\", expected a YAML value on one line", key, value);
     const yaml_node_t *node = yaml_document_get_root_node(&yaml->document);
     int status = 0;
     if (!node || is_block(node)) {

@@ -175,8 +175,7 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
     }
     const char *meant = erg_closest(overrides->search, names);
     return erg_fail(err, ERG_USAGE,
-                    "the search method '%.80s' is not known%s%s%s; expected gp, trees, random or "
-                    "exhaustive",
+                    "unknown search method '%.80s'%s%s%s; expected gp, trees, random or exhaustive",
                     overrides->search, meant ? ", did you mean '" : "", meant ? meant : "",
                     meant ? "'?" : "");
 }

@@ -141,7 +141,7 @@ static int apply_lora(struct erg_model *model, const struct erg_job_lora *lora,
         char key[32];
         snprintf(key, sizeof key, "lora.targets[%u]", i);
         if (model->lora.targets & bit)
-            return erg_yaml_fail(yaml, key, err, "'%s' is there twice",
+            return erg_yaml_fail(yaml, key, err, "'%s' is listed twice",
                                  erg_lora_target_names[lora->targets[i]]);
         model->lora.targets |= bit;
     }
@@ -206,14 +206,14 @@ int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_e
 {
     if (erg_lora_is_on(job->model))
         return erg_fail(err, ERG_USAGE,
-                        "%s: key 'lora': %s trains no adapters, but all weights; expected no such "
-                        "key (ergon layout and ergon memory know it)",
+                        "%s: key 'lora': %s trains all weights, not adapters; expected no such key "
+                        "(only ergon layout and ergon memory support it)",
                         job->path, who);
     if (!erg_layout_is_sharded(&job->layout))
         return 0;
     return erg_fail(err, ERG_USAGE,
                     "%s: key 'fsdp': %s does not shard weights and gradients, got %ld; expected no "
-                    "such key (ergon layout and ergon memory know it)",
+                    "such key (only ergon layout and ergon memory support it)",
                     job->path, who, job->layout.fsdp);
 }
 
@@ -252,10 +252,10 @@ static int check_offload(const struct erg_job *job, const struct erg_job_file *f
                              "and needs at least 3 pipeline stages, got %ld",
                              job->layout.pipeline);
     if (!has_engines(job, true))
-        return erg_yaml_fail(yaml, key, err,
-                             "what copies to host memory cost is a matter of the engine; expected "
-                             "the key 'engine' with one that offloads, for example "
-                             "megatron-kwai-h800");
+        return erg_yaml_fail(
+            yaml, key, err,
+            "the cost of copies to host memory depends on the engine; expected the key 'engine' "
+            "with one that offloads, for example megatron-kwai-h800");
     return 0;
 }
 
@@ -286,8 +286,8 @@ static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file
         return 0;
     if (!has_engines(job, false) && !trains_itself(job, file))
         return erg_yaml_fail(yaml, "stage_recompute", err,
-                             "what stages that recompute differently cost is a matter of the "
-                             "engine; expected the key 'engine', for example megatron-kwai-h800");
+                             "the cost of stages that recompute differently depends on the engine; "
+                             "expected the key 'engine', for example megatron-kwai-h800");
     size_t bytes = (size_t)job->layout.pipeline * sizeof *job->layout.stage_recompute;
     job->layout.stage_recompute = memcpy(erg_xmalloc(bytes), file->stage_recompute, bytes);
     return 0;

@@ -81,12 +81,12 @@ static int parse_part(long *numbers, char *part, const char *text, struct erg_er
            (strlen(part_names[place]) != length || memcmp(part_names[place], part, length) != 0))
         place++;
     if (place == PARTS || part[length] != '=')
-        return erg_fail(err, ERG_USAGE,
-                        "the layout '%.80s' is not understood at '%.40s'; expected parts like t=2 "
-                        "of t (tensor), c (context), p (pipeline), e (expert), b (microbatch), l "
-                        "(layers of a chunk) or v (virtual stages) and fsdp (ranks that share "
-                        "weights), with commas between them",
-                        text, part);
+        return erg_fail(
+            err, ERG_USAGE,
+            "the layout '%.80s' is invalid at '%.40s'; expected parts like t=2 of t (tensor), c "
+            "(context), p (pipeline), e (expert), b (microbatch), l (layers of a chunk) or v "
+            "(virtual stages) and fsdp (ranks that share weights), separated by commas",
+            text, part);
     long *number = &numbers[place];
     if (*number)
         return erg_fail(err, ERG_USAGE, "the layout '%.80s' gives %s twice", text,
@@ -211,7 +211,7 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
     if (!layout->chunk_layers && model->layers % chunks != 0)
         return erg_fail(err, ERG_FAILED,
                         "the %ld layers of %s cannot be divided among %ld stages of %ld chunks; "
-                        "say how many each has",
+                        "expected the layers of each",
                         model->layers, model->name, layout->pipeline, layout->virtual_stages);
     for (long i = 0; layout->chunk_layers && i < chunks; i++) {
         if (layout->chunk_layers[i] < 1)

@@ -41,10 +41,10 @@ static int read_number(const char *name, long least, long most, int *value, stru
     if (!text)
         return fail_unset(name, err);
     if (!erg_parse_long(text, &number) || number < least || number > most)
-        return erg_fail(err, ERG_USAGE,
-                        "the environment variable %s is \"%s\", but must be a whole number from "
-                        "%ld to %ld",
-                        name, text, least, most);
+        return erg_fail(
+            err, ERG_USAGE,
+            "the environment variable %s is \"%s\", expected a whole number from %ld to %ld", name,
+            text, least, most);
     *value = (int)number;
     return 0;
 }
@@ -56,8 +56,7 @@ static int read_slurm_number(const char *name, uint32_t *value, struct erg_error
     long number = 0;
     if (text && (!erg_parse_long(text, &number) || number < INT32_MIN || number > UINT32_MAX))
         return erg_fail(err, ERG_USAGE,
-                        "the environment variable %s is \"%s\", but must be a whole number of 32 "
-                        "bits",
+                        "the environment variable %s is \"%s\", expected a whole number of 32 bits",
                         name, text);
     *value = (uint32_t)number;
     return 0;
@@ -146,8 +145,8 @@ static int first_host(struct erg_launch_environment *env, struct erg_error *err)
     }
     if (count == 0)
         return erg_fail(err, ERG_USAGE,
-                        "the environment variable SLURM_STEP_NODELIST is \"%s\", but must begin "
-                        "with the name of a node",
+                        "the environment variable SLURM_STEP_NODELIST is \"%s\", expected a list "
+                        "that begins with the name of a node",
                         list);
     return copy_text(env->host, sizeof env->host, "SLURM_STEP_NODELIST", host, count, err);
 }

@@ -362,7 +362,7 @@ static const struct model_family *find_family(const struct erg_json_place *place
                       "[\"LlamaForCausalLM\"], or a key 'model_type', such as \"llama\"");
     else
         erg_json_fail(place, listed ? "architectures" : "model_type", err,
-                      "the %s '%.100s' is not known; known are %s",
+                      "unknown %s '%.100s'; expected one of %s",
                       listed ? "architecture" : "type of model", listed ? name : type, known.data);
     erg_text_release(&known);
     return NULL;

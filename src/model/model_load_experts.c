@@ -143,7 +143,7 @@ int erg_model_read_deepseek(struct erg_model *model, const struct erg_json_place
         return -1;
     if (every != 1)
         return erg_json_fail(place, "moe_layer_freq", err,
-                             "expected 1, since no other is known, got %ld", every);
+                             "expected 1, the only supported value, got %ld", every);
     experts->shared_ffn = shared * experts->ffn;
     experts->dense_first = true;
     drop_unused(model);

@@ -48,8 +48,8 @@ static void examine_cpu(struct erg_doctor *doctor)
     struct erg_error err;
     if (erg_rapl_open(&rapl, NULL, &err) != 0) {
         erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "CPU energy",
-                        "GPUs are measured without it; as root, or once the administrator lets "
-                        "you read the energy_uj files of powercap, CPUs are too.",
+                        "GPUs are measured without it; run as root, or ask the administrator for "
+                        "read access to the energy_uj files of powercap.",
                         "%s", err.message);
         return;
     }
@@ -57,9 +57,9 @@ static void examine_cpu(struct erg_doctor *doctor)
     erg_rapl_close(rapl);
     if (!reading.cpu_valid)
         erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "CPU energy",
-                        "Let the administrator look at the energy_uj and max_energy_range_uj files "
-                        "of powercap.",
-                        "not all CPU packages can be read, so their sum is not known");
+                        "Ask the administrator to check the energy_uj and max_energy_range_uj "
+                        "files of powercap.",
+                        "not all CPU packages can be read, so their sum is unknown");
     else if (reading.dram_valid)
         erg_doctor_note(doctor, ERG_FINDING_OK, -1, "CPU energy", NULL,
                         "packages and their memory can be read");
@@ -87,14 +87,14 @@ static void examine_permissions(struct erg_doctor *doctor)
 {
     enum { SYS_ADMIN = 21 }; /* CAP_SYS_ADMIN, which the driver asks for */
     if (capabilities() >> SYS_ADMIN & 1)
-        erg_doctor_note(doctor, ERG_FINDING_OK, -1, "clock control", NULL,
-                        "this process has CAP_SYS_ADMIN, so the driver should let it lock clocks "
-                        "(not tried)");
+        erg_doctor_note(
+            doctor, ERG_FINDING_OK, -1, "clock control", NULL,
+            "this process has CAP_SYS_ADMIN, so the driver should let it lock clocks (not tested)");
     else
-        erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "clock control",
-                        "Measuring works without; to plan with clocks of your choice, run as root.",
-                        "this process lacks CAP_SYS_ADMIN, so the driver will not let it lock "
-                        "clocks");
+        erg_doctor_note(
+            doctor, ERG_FINDING_LIMITED, -1, "clock control",
+            "Measurements work without it; run as root to set clocks.",
+            "this process lacks CAP_SYS_ADMIN, so the driver will not let it lock clocks");
 }
 
 static void examine_disk(struct erg_doctor *doctor)
@@ -105,17 +105,17 @@ static void examine_disk(struct erg_doctor *doctor)
     if (access(".", W_OK) != 0)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk",
                         "Choose another folder for results with the option --output.",
-                        "the present folder cannot be written");
+                        "the current folder is not writable");
     else if (!known)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk", NULL,
-                        "how much is free where the present folder is cannot be found out");
+                        "the free space of the current folder cannot be determined");
     else if (free_gb < 1)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "disk",
                         "Free some space, or choose another folder with the option --output.",
-                        "only %.3f GB are free where the present folder is", free_gb);
+                        "only %.3f GB are free on the disk of the current folder", free_gb);
     else
         erg_doctor_note(doctor, ERG_FINDING_OK, -1, "disk", NULL,
-                        "%.0f GB are free where the present folder is", free_gb);
+                        "%.0f GB are free on the disk of the current folder", free_gb);
 }
 
 static void examine_data(struct erg_doctor *doctor)

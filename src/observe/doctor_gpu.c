@@ -168,17 +168,17 @@ static void judge_energy(struct erg_doctor *doctor, const struct erg_doctor_gpu 
     if (!metric->valid)
         erg_doctor_note(doctor, power ? ERG_FINDING_LIMITED : ERG_FINDING_MISSING, gpu->info.index,
                         "energy",
-                        power ? "Energy is summed up from power readings, with more uncertainty."
+                        power ? "Energy is summed from power readings, with a larger uncertainty."
                               : "The energy of this GPU cannot be measured.",
                         "no energy counter: %s", metric->refusal ? metric->refusal : "not read");
     else if (!(gpu->counter.period_s > 0))
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "energy",
                         "Run this again while the GPU works.",
-                        "the counter did not move while it was watched");
+                        "the counter did not change during the check");
     else
         erg_doctor_note(doctor, ERG_FINDING_OK, gpu->info.index, "energy", NULL,
-                        "the counter moves every %.1f ms (+- %.1f ms); windows of %.1f s and more "
-                        "are measured well",
+                        "the counter updates every %.1f ms (+- %.1f ms); windows of at least %.1f "
+                        "s are accurate",
                         1e3 * gpu->counter.period_s, 1e3 * gpu->counter.jitter_s,
                         10 * gpu->counter.period_s);
 }
@@ -197,7 +197,7 @@ static void judge_power(struct erg_doctor *doctor, const struct erg_doctor_gpu *
                         1e3 * gpu->power.period_s, 1e3 * gpu->power.latency_s);
     else
         erg_doctor_note(doctor, ERG_FINDING_OK, gpu->info.index, "power", NULL,
-                        "the reading stayed the same while it was watched");
+                        "the reading did not change during the check");
     if (isnan(gpu->ratio))
         return;
     bool close = gpu->ratio <= ratio_most && gpu->ratio >= 1 / ratio_most;
@@ -233,20 +233,20 @@ static void judge_limits(struct erg_doctor *doctor, const struct erg_doctor_gpu 
         struct erg_text words = {0};
         erg_format_reasons(&words, held);
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "throttled",
-                        "Find out what holds it before you compare times.",
-                        "the clock is held down now: %s", words.data ? words.data : "unknown");
+                        "Find the cause before you compare times.",
+                        "the clock is throttled now: %s", words.data ? words.data : "unknown");
         erg_text_release(&words);
     }
     if (errors->valid && errors->value)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "memory",
-                        "Let the administrator look at this GPU.",
+                        "Ask the administrator to check this GPU.",
                         "%lld uncorrected memory errors since the driver was loaded",
                         (long long)errors->value);
 }
 
 static void judge(struct erg_doctor *doctor, const struct erg_doctor_gpu *gpu)
 {
-    const char *advice = "Look for messages of the driver (\"NVRM: Xid\") in the kernel's log.";
+    const char *advice = "Search the kernel's log for messages of the driver (\"NVRM: Xid\").";
     if (gpu->info.trouble[0]) {
         erg_doctor_note(doctor, ERG_FINDING_MISSING, gpu->info.index, "GPU", advice,
                         "it does not work: %s", gpu->info.trouble);
@@ -278,9 +278,9 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
         if (others)
             erg_gpus_close(gpus);
         erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "GPUs",
-                        others ? "Choose among those that \"ergon doctor --gpus all\" lists."
-                               : "Emulated GPUs work without; for real ones install NVIDIA's "
-                                 "driver, or AMD's, and in a container pass the GPUs in.",
+                        others ? "Choose from the list of \"ergon doctor --gpus all\"."
+                               : "Emulated GPUs work without it; for real ones install NVIDIA's or "
+                                 "AMD's driver, and pass the GPUs into a container.",
                         "%s", err.message);
         return;
     }

@@ -24,7 +24,7 @@ static const struct library {
      FILLS_INT,
      1000,
      10,
-     "Install NVIDIA's driver to run on GPUs; planning works without."},
+     "Install NVIDIA's driver to run on GPUs; planning works without it."},
     {"cuBLASLt",
      {"libcublasLt.so.13", "libcublasLt.so.12"},
      "cublasLtGetVersion",
@@ -79,7 +79,7 @@ static void examine(struct erg_doctor *doctor, const struct library *library)
     long version = symbol ? ask_version(library, symbol) : 0;
     if (!version)
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, library->subject, library->advice,
-                        "%s can be opened, but does not tell its version", name);
+                        "%s can be opened, but does not report its version", name);
     else if (library->minor == 10)
         erg_doctor_note(doctor, ERG_FINDING_OK, -1, library->subject, NULL, "%ld.%ld (%s)",
                         version / library->major, version % library->major / library->minor, name);

@@ -12,10 +12,10 @@ void erg_doctor_slurm(struct erg_doctor *doctor)
     if (answer == ERG_ENGINE_BROKEN && err.status == (enum erg_status)ERG_SLURM_MISSING)
         return;
     if (answer != ERG_ENGINE_DONE) {
-        erg_doctor_note(doctor, ERG_FINDING_MISSING, -1, "Slurm",
-                        "Jobs run without it; to schedule them live, run this where Slurm's "
-                        "commands work.",
-                        "%s", err.message);
+        erg_doctor_note(
+            doctor, ERG_FINDING_MISSING, -1, "Slurm",
+            "Jobs run without it; to schedule them live, run this where Slurm's commands work.",
+            "%s", err.message);
         return;
     }
     for (int i = 0; i < ERG_SLURM_SETTINGS; i++)

@@ -21,13 +21,13 @@ static const struct exported {
     {ERG_METRIC_ENERGY, "", 1e-3, "ergon_gpu_energy_joules", "joules",
      "Energy by the GPU's own counter since its driver was loaded."},
     {ERG_METRIC_POWER_INSTANT, "", 1e-3, "ergon_gpu_power_watts", "watts",
-     "Power now; the sensor looks only a part of the time."},
+     "Instant power; the sensor samples only a part of the time."},
     {ERG_METRIC_POWER_AVERAGE, "", 1e-3, "ergon_gpu_power_average_watts", "watts",
      "Power averaged by the GPU over a second."},
     {ERG_METRIC_MEMORY_POWER, "", 1e-3, "ergon_gpu_memory_power_watts", "watts",
      "Power of the memory; a part of the GPU's power."},
     {ERG_METRIC_POWER_LIMIT, "limit=\"enforced\"", 1e-3, "ergon_gpu_power_limit_watts", "watts",
-     "Power limits: the one in force, the one asked for, the default, and the least and most."},
+     "Power limits: enforced, requested, default, lowest and highest."},
     {ERG_METRIC_POWER_LIMIT_REQUESTED, "limit=\"requested\"", 1e-3, NULL, NULL, NULL},
     {ERG_METRIC_POWER_LIMIT_DEFAULT, "limit=\"default\"", 1e-3, NULL, NULL, NULL},
     {ERG_METRIC_POWER_LIMIT_MIN, "limit=\"min\"", 1e-3, NULL, NULL, NULL},
@@ -42,11 +42,11 @@ static const struct exported {
     {ERG_METRIC_MEMORY_CLOCK, "", 1e6, "ergon_gpu_memory_clock_hertz", "hertz",
      "Clock of the memory."},
     {ERG_METRIC_UTILISATION, "", 0.01, "ergon_gpu_utilisation_ratio", "ratio",
-     "Part of the time with a kernel running; says nothing of how much of the GPU it used."},
+     "Share of the time with a kernel running, however small the kernel."},
     {ERG_METRIC_MEMORY_UTILISATION, "", 0.01, "ergon_gpu_memory_utilisation_ratio", "ratio",
-     "Part of the time with memory being read or written."},
+     "Share of the time with memory being read or written."},
     {ERG_METRIC_VIOLATION_POWER, "cause=\"power\"", 1e-9, "ergon_gpu_throttled_seconds", "seconds",
-     "Time for which the clock was held down."},
+     "Time with a throttled clock."},
     {ERG_METRIC_VIOLATION_THERMAL, "cause=\"thermal\"", 1e-9, NULL, NULL, NULL},
     {ERG_METRIC_PCIE_TX, "direction=\"sent\"", 1, "ergon_gpu_pcie_bytes", "bytes",
      "Bytes over PCIe."},
@@ -58,7 +58,7 @@ static const struct exported {
      "Memory errors since the driver was loaded."},
     {ERG_METRIC_ECC_UNCORRECTED, "kind=\"uncorrected\"", 1, NULL, NULL, NULL},
     {ERG_METRIC_XID, "", 1, "ergon_gpu_xid", "",
-     "Number of the latest critical error (XID) since the exporter started; 0 is none."},
+     "Number of the latest critical error (XID) since the exporter started; 0: none."},
 };
 enum { EXPORTED = sizeof exported / sizeof *exported };
 
@@ -119,8 +119,8 @@ static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_power_integral_joules";
     erg_openmetrics_add_family(out, name, "counter", "joules",
-                               "Energy as the sum of power readings since the exporter started: a "
-                               "second source in addition to the counter.");
+                               "Energy as the sum of power readings since the exporter started, in "
+                               "addition to the counter.");
     for (size_t g = 0; g < view->count; g++)
         if (view->gpus[g].answers && !isnan(view->gpus[g].power_energy_j)) {
             add_sample(out, name, "_total", &view->gpus[g].info);
@@ -159,14 +159,14 @@ static void add_imbalance(struct erg_text *out, const struct erg_live_view *view
 
 void erg_openmetrics_add_build(struct erg_text *out)
 {
-    erg_openmetrics_add_family(out, "ergon_build", "info", "", "The program that answers.");
+    erg_openmetrics_add_family(out, "ergon_build", "info", "", "Version of the exporter.");
     erg_text_printf(out, "ergon_build_info{version=\"%s\"} 1\n", ERG_VERSION);
 }
 
 static void add_descriptions(struct erg_text *out, const struct erg_live_view *view)
 {
     erg_openmetrics_add_build(out);
-    erg_openmetrics_add_family(out, "ergon_gpu", "info", "", "What the GPUs are.");
+    erg_openmetrics_add_family(out, "ergon_gpu", "info", "", "Names and versions of the GPUs.");
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_gpu_info *info = &view->gpus[g].info;
         const char *const labels[][2] = {{"vendor", info->vendor},
@@ -180,10 +180,9 @@ static void add_descriptions(struct erg_text *out, const struct erg_live_view *v
         }
         erg_text_add(out, "} 1\n");
     }
-    erg_openmetrics_add_family(
-        out, "ergon_gpu_up", "gauge", "",
-        "1 while the GPU answers, 0 while it hangs or once it fell off the bus; other "
-        "values are left out then.");
+    erg_openmetrics_add_family(out, "ergon_gpu_up", "gauge", "",
+                               "1 while the GPU answers, 0 while it hangs or after it fell off the "
+                               "bus; its other values are then left out.");
     for (size_t g = 0; g < view->count; g++) {
         add_sample(out, "ergon_gpu_up", "", &view->gpus[g].info);
         erg_text_printf(out, "} %d\n", view->gpus[g].answers);

@@ -28,8 +28,7 @@ static void note_failure(struct sink *sink)
 {
     atomic_store(&sink->failed, true);
     if (sink->command)
-        erg_log(ERG_LOG_WARNING, "%s; nothing more is recorded, the command goes on",
-                sink->err.message);
+        erg_log(ERG_LOG_WARNING, "%s; recording stops, the command continues", sink->err.message);
 }
 
 static void put(void *context, const struct erg_sampler_item *item)
@@ -57,10 +56,10 @@ static int wait_for_end(const struct sink *sink, double duration_s, struct erg_e
     while (erg_now_ns() < end_ns && !atomic_load(&sink->failed) && !erg_interrupted())
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     if (erg_interrupted() && !isnan(duration_s))
-        return erg_fail(err, ERG_INTERRUPTED,
-                        "interrupted before the end of the %g s that were to be recorded; what "
-                        "came before is kept",
-                        duration_s);
+        return erg_fail(
+            err, ERG_INTERRUPTED,
+            "interrupted before the end of the %g s of --duration; the samples so far are stored",
+            duration_s);
     return 0;
 }
 
@@ -80,7 +79,7 @@ static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
             erg_log(ERG_LOG_WARNING, "GPU %d has not answered for the last %.0f s", info->index,
                     1e-9 * (double)stats.busy_ns);
         if (stats.missed + stats.dropped)
-            erg_log(ERG_LOG_WARNING, "GPU %d: %llu samples came too late to be taken or written",
+            erg_log(ERG_LOG_WARNING, "GPU %d: %llu samples came too late to be used or written",
                     info->index, (unsigned long long)stats.missed + stats.dropped);
     }
 }

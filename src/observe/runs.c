@@ -313,7 +313,7 @@ static void add_counter_warning(struct erg_text *out, const struct erg_runs *run
     static const char *const reasons[] = {
         [ERG_COUNTER_MISSING] = "has no energy counter",
         [ERG_COUNTER_STILL] = "its counter stood still",
-        [ERG_COUNTER_RESET] = "its counter started anew or jumped",
+        [ERG_COUNTER_RESET] = "its counter restarted or jumped",
     };
     for (int state = ERG_COUNTER_MISSING; state <= ERG_COUNTER_RESET; state++) {
         size_t used = 0;

@@ -76,8 +76,8 @@ int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, const struc
     const struct erg_plan_method *method = &plan->methods[name];
     if (!method->point_count)
         return erg_fail(err, ERG_USAGE,
-                        "choosing a point: the plan has no points of method %s; make it again "
-                        "without --method, or with this one",
+                        "choosing a point: the plan has no points of method %s; expected another "
+                        "method, or a plan made with it",
                         erg_method_name(name));
     struct erg_frontier points = {0};
     size_t count = method->point_count + (goal->straggler_s > 0 ? method->slower_count : 0);

@@ -107,12 +107,13 @@ static void say_coupling(FILE *out, const struct erg_heat_fit *fit)
         fprintf(out, "no coupling seen: a watt of one GPU warms no other by more than %.4f K\n",
                 survey->least_k_per_w);
     else if (survey->pair_count)
-        fprintf(out,
-                "which GPU warms which was not seen: they worked at the same times; front and rear "
-                "are guessed by how much they warm, by %.4f K/W, and lanes are not known\n",
-                fit->chassis.air_k_per_w);
+        fprintf(
+            out,
+            "the coupling of GPUs was not seen, since they worked at the same times; front and "
+            "rear are guessed from how much they warm up, with %.4f K/W, and lanes are unknown\n",
+            fit->chassis.air_k_per_w);
     else
-        fprintf(out, "which GPU warms which was not seen: they worked at the same times\n");
+        fprintf(out, "the coupling of GPUs was not seen, since they worked at the same times\n");
 }
 
 static void print_error(FILE *out, const char *what, const struct erg_heat_error *error)

@@ -11,13 +11,13 @@
 
 static void add_policy(struct erg_text *out, const json_t *status)
 {
-    erg_openmetrics_add_family(out, "ergon_schedule", "info", "", "What decides.");
+    erg_openmetrics_add_family(out, "ergon_schedule", "info", "", "Policy of the controller.");
     erg_text_add(out, "ergon_schedule_info{");
     erg_openmetrics_add_label(out, "policy", erg_schedule_string(status, "policy"));
     erg_text_add(out, "} 1\n");
 }
 
-/* One number, if it is known. */
+/* Writes one number, if it is known. */
 static void add_number(struct erg_text *out, const char *name, const char *type, const char *unit,
                        const char *help, double value)
 {
@@ -101,20 +101,20 @@ void erg_schedule_metrics(struct erg_text *out, const json_t *status)
     add_gpus(out, &counts);
     add_nodes(out, status, &counts);
     add_number(out, "ergon_schedule_power_watts", "gauge", "watts",
-               "What all nodes draw at the operating points of their jobs, as profiles have it.",
+               "Power of all nodes at the operating points of their jobs, from the profiles.",
                erg_json_number_or(power, "now_w", NAN));
     add_number(out, "ergon_schedule_power_idle_watts", "gauge", "watts",
-               "What all nodes draw without jobs.", erg_json_number_or(power, "idle_w", NAN));
+               "Power of all nodes without jobs.", erg_json_number_or(power, "idle_w", NAN));
     add_number(out, "ergon_schedule_power_cap_watts", "gauge", "watts", "The power cap.",
                erg_json_number_or(power, "cap_w", NAN));
     add_number(out, "ergon_schedule_decisions", "counter", "",
                "Decisions of the policy since the controller started.",
                erg_json_number_or(status, "decisions", NAN));
     add_number(out, "ergon_schedule_actions", "counter", "",
-               "Actions asked of the resource manager since the controller started.",
+               "Actions requested from the resource manager since the controller started.",
                erg_json_number_or(status, "actions", NAN));
     add_number(out, "ergon_schedule_actions_failed", "counter", "",
-               "Those of them that were not done.",
+               "Requested actions that failed.",
                erg_json_number_or(status, "actions_failed", NAN));
     erg_schedule_counts_release(&counts);
 }
@@ -122,5 +122,5 @@ void erg_schedule_metrics(struct erg_text *out, const json_t *status)
 void erg_schedule_metrics_age(struct erg_text *out, double age_s)
 {
     add_number(out, "ergon_schedule_snapshot_age_seconds", "gauge", "seconds",
-               "Time since the resource manager last said what there is.", age_s);
+               "Time since the last snapshot from the resource manager.", age_s);
 }

@@ -1,4 +1,4 @@
-/* Metrics of a controller for Prometheus and others to scrape. */
+/* Metrics of a controller for Prometheus and other scrapers. */
 #ifndef ERG_SERVE_SCHEDULE_METRICS_H
 #define ERG_SERVE_SCHEDULE_METRICS_H
 
@@ -7,8 +7,8 @@
 #include <jansson.h>
 
 /*
- * The families of OpenMetrics that follow from a status, without the text's end. Values
- * that the status lacks are left out; NULL: there is no status yet.
+ * Writes the OpenMetrics families of a status, without the end of the text. Values that the status
+ * lacks are left out; NULL: there is no status yet.
  */
 void erg_schedule_metrics(struct erg_text *out, const json_t *status);
 

@@ -21,23 +21,23 @@
 
 static const struct erg_serve_limits limits = {.of_address = 64, .together = 128};
 
-/* The server's copy of what is shown: what answers need of it is made once, at each update. */
+/* The server's copy of the status. Its texts for answers are made once per update. */
 struct shown_status {
     struct erg_text status;  /* JSON; empty: none yet */
-    struct erg_text metrics; /* without the age of the snapshot, and without an end */
+    struct erg_text metrics; /* without the age of the snapshot and the final line */
     int64_t updated_ns;
-    int64_t answered_ns; /* the resource manager did; 0: never */
+    int64_t answered_ns; /* when the resource manager last answered; 0: never */
 };
 
 struct erg_schedule_page {
     struct erg_serve_connections connections;
     struct MHD_Daemon *daemon;
     struct erg_text url;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     struct shown_status shown;
     bool ends;
-    pthread_t closer; /* of connections whose time is over */
+    pthread_t closer; /* closes connections that exceed their deadline */
 };
 
 /* ---- answers ---- */
@@ -47,7 +47,7 @@ static double age_s(int64_t since_ns)
     return since_ns ? 1e-9 * (double)(erg_now_ns() - since_ns) : NAN;
 }
 
-/* A copy of the JSON, and how old it is; without data when there is none yet. */
+/* Returns a copy of the JSON and its age; without data if there is none yet. */
 static struct erg_text copy_status(struct erg_schedule_page *page, double *age)
 {
     struct erg_text copy = {0};
@@ -62,7 +62,7 @@ static struct erg_text copy_status(struct erg_schedule_page *page, double *age)
 static enum MHD_Result answer_page(struct erg_schedule_page *page,
                                    struct MHD_Connection *connection)
 {
-    /* Names of jobs are text of users: nothing in them may load anything from elsewhere. */
+    /* Users choose the names of jobs: nothing in them may load anything from elsewhere. */
     static const struct erg_serve_header headers[] = {
         {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
         {"Content-Security-Policy",
@@ -82,7 +82,7 @@ static enum MHD_Result answer_page(struct erg_schedule_page *page,
     return result;
 }
 
-/* Its age goes along, because clocks of browsers are off. */
+/* The age is included because clocks of browsers differ. */
 static enum MHD_Result answer_status(struct erg_schedule_page *page,
                                      struct MHD_Connection *connection)
 {
@@ -137,7 +137,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     struct erg_schedule_page *page = context;
     (void)version;
     (void)upload;
-    if (!*state) { /* its headers have come */
+    if (!*state) { /* the headers have arrived */
         *state = page;
         return MHD_YES;
     }
@@ -153,8 +153,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (strlen(routes[i].path) == length && strncmp(path, routes[i].path, length) == 0)
             return routes[i].answer(page, connection);
     return erg_serve_answer_plain(connection, MHD_HTTP_NOT_FOUND, NULL,
-                                  "There is nothing here; the page is at /, its data at "
-                                  "/status.json, and the metrics are at /metrics.\n");
+                                  "Not found; the page is at /, its data at /status.json, and the "
+                                  "metrics are at /metrics.\n");
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **state,
@@ -166,7 +166,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     erg_serve_answered(&page->connections, connection);
 }
 
-/* ---- its life ---- */
+/* ---- lifecycle ---- */
 
 static void *close_late(void *context)
 {
@@ -211,7 +211,7 @@ static int start(struct erg_schedule_page *page, const char *listen, const struc
                     port);
     if (!erg_serve_is_loopback(address))
         erg_log(ERG_LOG_WARNING,
-                "other machines reach the page at %s: their users see the names, users and "
+                "other machines can open the page at %s: their users can read the names, users and "
                 "places of all jobs",
                 listen);
     return 0;
@@ -247,7 +247,7 @@ const char *erg_schedule_page_url(const struct erg_schedule_page *page)
 void erg_schedule_page_update(struct erg_schedule_page *page, const json_t *status)
 {
     char *json = json_dumps(status, JSON_COMPACT | JSON_REAL_PRECISION(15));
-    if (!json) /* it holds itself: no document of a controller does */
+    if (!json) /* the page is complete without a controller's document */
         return;
     struct shown_status now = {.updated_ns = erg_now_ns()}, before;
     erg_text_add(&now.status, json);

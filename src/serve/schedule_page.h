@@ -1,5 +1,5 @@
 /*
- * The page of a controller: what it knows, for browsers and for Prometheus. Read-only.
+ * The page of a controller: its status, for browsers and for Prometheus. Read-only.
  *
  *   /             the page, which updates itself
  *   /status.json  the newest status (cluster/live/controller.h)
@@ -16,8 +16,8 @@
 
 struct erg_schedule_page;
 
-/* Answers at "ADDRESS:PORT" from now on; NULL: at ERG_SCHEDULE_PAGE_LISTEN. Warns where others
- * than this machine can reach it. */
+/* Starts to answer at "ADDRESS:PORT"; NULL: at ERG_SCHEDULE_PAGE_LISTEN. Warns if other machines
+ * can reach that address. */
 int erg_schedule_page_open(struct erg_schedule_page **page, const char *listen,
                            struct erg_error *err);
 

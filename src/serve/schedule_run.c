@@ -1,4 +1,4 @@
-/* A controller of live jobs from its files to its end, with its page. */
+/* Runs a controller of live jobs, with its page, until it ends. */
 #include "serve/schedule_run.h"
 
 #include "base/clock.h"

@@ -8,26 +8,27 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Texts that are NULL are not given. */
+/* NULL texts were not given. */
 struct erg_schedule_wish {
     const char *live;    /* the cluster's live file */
     const char *policy;  /* NULL: the live file's */
     const char *journal; /* NULL: next to the live file */
-    const char *page;    /* "ADDRESS:PORT" to show the cluster at; NULL: nowhere */
+    const char *page;    /* "ADDRESS:PORT" of the page; NULL: no page */
     const char *tariff;
     bool dry_run;     /* changes nothing */
-    bool once;        /* one pass */
+    bool once;        /* runs one cycle */
     bool hand_back;   /* only turns waiting jobs into ordinary ones of Slurm */
-    bool until_empty; /* ends when all managed jobs have */
-    double compress;  /* factor by which seconds pass faster */
-    void (*say)(void *context, const char *line); /* each decision and action */
+    bool until_empty; /* ends when all managed jobs have ended */
+    double compress;  /* factor by which time passes faster */
+    void (*say)(void *context, const char *line); /* reports each decision and action */
 };
 
-/* Until a signal ends it; the page's address, or how many jobs were handed back, goes to `out`. */
+/* Runs until a signal ends it; writes the page's address, or the number of returned jobs, to
+ * `out`. */
 int erg_schedule_run(FILE *out, const struct erg_schedule_wish *wish, struct erg_error *err);
 
-/* Prints the latest status of the running controller, for people or as its JSON. Only `live` is
- * read. */
+/* Prints the latest status of the running controller, for people or as JSON. Uses only the member
+ * `live`. */
 int erg_schedule_status(FILE *out, const struct erg_schedule_wish *wish, bool json,
                         struct erg_error *err);
 

@@ -19,22 +19,22 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* How many connections may be open, without a plan and with one. */
+/* Most open connections, without and with a plan. */
 static const struct erg_serve_limits scrapers = {.of_address = 16, .together = 48};
 static const struct erg_serve_limits trainers = {
     .of_address = 256, .together = 512, .held = ERG_PLAN_SERVER_RANKS};
 
 struct server {
-    struct erg_gpus *gpus; /* NULL: there are none, only a plan is served */
+    struct erg_gpus *gpus; /* NULL: no GPUs, only a plan is served */
     struct erg_live *live;
-    struct erg_rapl *rapl; /* NULL where CPU energy cannot be read */
-    char *token;           /* NULL: everybody is answered */
+    struct erg_rapl *rapl; /* NULL if CPU energy cannot be read */
+    char *token;           /* NULL: requests need no token */
     bool plans;
     struct erg_serve_plan plan;
     struct erg_serve_connections connections;
 };
 
-/* ---- requests; one thread answers them all ---- */
+/* ---- requests; one thread answers all ---- */
 
 static enum MHD_Result answer_scrape(const struct server *server, struct MHD_Connection *connection)
 {
@@ -63,7 +63,7 @@ static enum MHD_Result answer_metrics(const struct server *server,
         return erg_serve_refuse_method(connection);
     if (strcmp(path, "/metrics") != 0)
         return erg_serve_answer_plain(connection, MHD_HTTP_NOT_FOUND, NULL,
-                                      "There is nothing here; the metrics are at /metrics.\n");
+                                      "Not found; the metrics are at /metrics.\n");
     return answer_scrape(server, connection);
 }
 
@@ -73,7 +73,7 @@ static enum MHD_Result answer_plan(struct server *server, struct erg_serve_reque
     struct erg_plan_question *question = &request->question;
     if (erg_serve_plan_ask(&server->plan, request, method, path) != MHD_YES)
         return MHD_NO;
-    if (!question->status) /* it waits, and comes back here */
+    if (!question->status) /* it waits, and is called again here */
         return MHD_YES;
     const struct erg_serve_header allow[] = {{MHD_HTTP_HEADER_ALLOW, question->allow}, {0}};
     return erg_serve_answer(request->connection, question->status, "application/json", allow,
@@ -87,7 +87,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     (void)version;
     struct server *server = context;
     struct erg_serve_request *request = *state;
-    if (!request) { /* its headers have come */
+    if (!request) { /* the headers have arrived */
         request = erg_xcalloc(1, sizeof *request);
         request->connection = connection;
         *state = request;
@@ -104,7 +104,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return erg_serve_answer_plain(
             connection, MHD_HTTP_UNAUTHORIZED,
             (const struct erg_serve_header[]){{MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer"}, {0}},
-            "The token of the server is missing.\n");
+            "The request lacks the server's token.\n");
     if (server->plans && !(server->gpus && strcmp(path, "/metrics") == 0))
         return answer_plan(server, request, path, method);
     return answer_metrics(server, connection, method, path);
@@ -157,7 +157,7 @@ static void wait_for_signal(struct server *server)
         erg_serve_plan_end(&server->plan);
 }
 
-/* A connection takes a file. */
+/* A connection needs a file descriptor. */
 static void init_connections(struct server *server)
 {
     struct erg_serve_limits limits = server->plans ? trainers : scrapers;
@@ -188,7 +188,7 @@ static int serve_until_signal(FILE *out, const char *listen, const struct addrin
     return result;
 }
 
-/* ---- what is served ---- */
+/* ---- sources ---- */
 
 static int serve_gpus(FILE *out, const struct erg_serve_options *values, const char *listen,
                       const struct addrinfo *address, struct server *server, struct erg_error *err)
@@ -213,7 +213,7 @@ static int serve_gpus(FILE *out, const struct erg_serve_options *values, const c
     return result;
 }
 
-/* A machine without GPUs serves plans all the same. */
+/* A machine without GPUs can serve plans. */
 static int open_gpus(const struct erg_serve_options *values, struct server *server,
                      struct erg_error *err)
 {
@@ -242,17 +242,20 @@ static int serve(FILE *out, const struct erg_serve_options *values, const char *
     return result;
 }
 
-/* ---- what is asked ---- */
+/* ---- start ---- */
 
 static int check_options(const struct erg_serve_options *values, const char *listen,
                          const struct addrinfo *address, struct erg_error *err)
 {
     if (!values->plan && (values->record || values->point))
-        return erg_fail(err, ERG_USAGE, "The options --record and --point need --plan.");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--record and --point were given without --plan; expected --plan PLAN.json");
     if (values->plan && !values->token && !erg_serve_is_loopback(address))
-        return erg_fail(err, ERG_USAGE,
-                        "A plan that is served at %s, which other machines reach, needs --token.",
-                        listen);
+        return erg_fail(
+            err, ERG_USAGE,
+            "--plan is served at %s, which other machines can reach; expected --token FILE",
+            listen);
     return 0;
 }
 
@@ -281,7 +284,7 @@ static int open_and_serve(FILE *out, const struct erg_serve_options *values, con
 
 int erg_serve(FILE *out, const struct erg_serve_options *values, struct erg_error *err)
 {
-    struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
+    struct addrinfo *address; /* first, so that machines without GPUs report a wrong plan, too */
     if (erg_serve_resolve("listen", values->listen, &address, err) != 0)
         return -1;
     int result = open_and_serve(out, values, values->listen, address, err);

@@ -1,5 +1,5 @@
 /*
- * Metrics of all GPUs for Prometheus and others to scrape, and the clocks of a plan for other
+ * Serves metrics of all GPUs to Prometheus and other scrapers, and the clocks of a plan to other
  * trainers (hooks/plan_server.h), over HTTP.
  */
 #ifndef ERG_SERVE_SERVE_H
@@ -13,12 +13,12 @@
 /* The addresses and sources to serve; NULL: not given. */
 struct erg_serve_options {
     const char *listen; /* "ADDRESS:PORT" */
-    const char *gpus;   /* as of erg_gpus_open() */
-    const char *plan;   /* a file; NULL: metrics alone */
-    size_t point;       /* of the plan, from 1 on; 0: its selected one */
-    const char *record; /* a folder for what trainers report */
-    const char *token;  /* a file: only requests that bring its token are answered */
-    long interval_ms;   /* between two readings of power */
+    const char *gpus;   /* as for erg_gpus_open() */
+    const char *plan;   /* a file; NULL: only metrics */
+    size_t point;       /* number of the plan's point, from 1; 0: its selected one */
+    const char *record; /* folder for the results that trainers report */
+    const char *token;  /* file with a token: only requests that contain it are answered */
+    long interval_ms;   /* time between two readings of power */
 };
 
 /* Writes the addresses to `out`, and answers until a signal ends it. */

@@ -1,4 +1,4 @@
-/* Where servers of ergon listen. */
+/* The addresses of ergon's servers. */
 #include "serve/serve_address.h"
 
 #include "base/text.h"
@@ -20,8 +20,8 @@ int erg_serve_resolve(const char *option, const char *listen, struct addrinfo **
     if (!colon || colon == listen || (size_t)(colon - listen) >= sizeof host ||
         !erg_parse_long(colon + 1, &port) || port < 0 || port > 65535)
         return erg_fail(err, ERG_USAGE,
-                        "The option --%s got \"%s\", but must be an address and a port, as in "
-                        "\"127.0.0.1:9464\".",
+                        "--%s got \"%s\", expected an address and a port, as in "
+                        "\"127.0.0.1:9464\"",
                         option, listen);
     bool brackets = listen[0] == '[';
     snprintf(host, sizeof host, "%.*s", (int)(colon - listen) - brackets, listen + brackets);
@@ -32,8 +32,8 @@ int erg_serve_resolve(const char *option, const char *listen, struct addrinfo **
     int result = getaddrinfo(host, colon + 1, &hints, found);
     if (result == 0)
         return 0;
-    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", whose address is unknown: %s.",
-                    option, listen, gai_strerror(result));
+    return erg_fail(err, ERG_USAGE, "--%s got \"%s\", but the address was not found: %s", option,
+                    listen, gai_strerror(result));
 }
 
 int erg_serve_listen(const struct addrinfo *address, int *opened)

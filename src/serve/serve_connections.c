@@ -1,4 +1,4 @@
-/* Which connections ergon serve has, and which of them it closes or holds. */
+/* The connections of ergon serve: limits, deadlines, and those whose answer waits. */
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "serve/serve_connections.h"
 
@@ -27,7 +27,7 @@ void erg_serve_connections_release(struct erg_serve_connections *connections)
     free(connections->items);
 }
 
-/* IPv4 addresses as IPv6 writes them; all zero for anything else. */
+/* IPv4 addresses as IPv6 writes them; zero for other families. */
 static struct in6_addr address_of(const struct sockaddr *address)
 {
     struct in6_addr found = {0};
@@ -41,14 +41,14 @@ static struct in6_addr address_of(const struct sockaddr *address)
     return found;
 }
 
-/* Its end is then seen by the server's thread, which closes it. */
+/* The server's thread notices the end and closes the connection. */
 static void end(struct erg_serve_connection *item)
 {
     item->closing = true;
     shutdown(item->file, SHUT_RDWR);
 }
 
-/* Ends the oldest when there are more than `most`, of one address or, where it is NULL, of all. */
+/* Ends the oldest if there are more than `most`: of one address or, if it is NULL, of all. */
 static void make_room(struct erg_serve_connections *connections, const struct in6_addr *address,
                       size_t most)
 {
@@ -108,7 +108,7 @@ void erg_serve_notice(void *context, struct MHD_Connection *connection, void **o
     pthread_mutex_unlock(&connections->lock);
 }
 
-/* Under the lock; NULL where there was no room for it. */
+/* Needs the lock; returns NULL if there is no free place. */
 static struct erg_serve_connection *item_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *own =
@@ -142,7 +142,7 @@ void erg_serve_close_late(struct erg_serve_connections *connections)
     pthread_mutex_unlock(&connections->lock);
 }
 
-/* ---- held ones ---- */
+/* ---- held connections ---- */
 
 bool erg_serve_hold(struct erg_serve_connections *connections, struct MHD_Connection *connection,
                     void *request)
@@ -151,7 +151,7 @@ bool erg_serve_hold(struct erg_serve_connections *connections, struct MHD_Connec
     struct erg_serve_connection *item = item_of(connection);
     const bool holds = item && !item->closing && connections->held < connections->limits.held;
     if (holds) {
-        int on = 1; /* machines that vanish are noticed, too */
+        int on = 1; /* so that machines that vanish are noticed */
         (void)setsockopt(item->file, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         item->request = request;
         connections->held++;

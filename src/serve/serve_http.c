@@ -1,4 +1,4 @@
-/* Starting an HTTP server, and what its answers have in common. */
+/* Starts an HTTP server, and makes its answers. */
 #include "serve/serve_http.h"
 
 #include "serve/serve_address.h"
@@ -44,7 +44,7 @@ enum MHD_Result erg_serve_refuse_method(struct MHD_Connection *connection)
 {
     static const struct erg_serve_header allow[] = {{MHD_HTTP_HEADER_ALLOW, "GET, HEAD"}, {0}};
     return erg_serve_answer_plain(connection, MHD_HTTP_METHOD_NOT_ALLOWED, allow,
-                                  "Only GET and HEAD are answered.\n");
+                                  "Expected the method GET or HEAD.\n");
 }
 
 const char *erg_serve_path(const char *target)
@@ -80,5 +80,6 @@ int erg_serve_start(struct MHD_Daemon **daemon, struct erg_serve_connections *co
     if (*daemon)
         return 0;
     close(listener);
-    return erg_fail(err, ERG_FAILED, "listening at %s failed: no threads for the server", listen);
+    return erg_fail(err, ERG_FAILED, "listening at %s failed: the server's threads cannot start",
+                    listen);
 }

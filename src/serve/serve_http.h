@@ -1,4 +1,4 @@
-/* The HTTP server behind ergon serve and the page of ergon schedule: its start, and answers. */
+/* The HTTP server of ergon serve and of the page of ergon schedule: start and answers. */
 #ifndef ERG_SERVE_SERVE_HTTP_H
 #define ERG_SERVE_SERVE_HTTP_H
 
@@ -12,7 +12,8 @@
 
 #define ERG_SERVE_PLAIN "text/plain; charset=utf-8"
 
-/* A header beyond the content's type. A list ends with a NULL name; a NULL value is left out. */
+/* A header in addition to the content type. A list ends with a NULL name; a NULL value is left
+ * out. */
 struct erg_serve_header {
     const char *name, *value;
 };
@@ -22,16 +23,16 @@ enum MHD_Result erg_serve_answer(struct MHD_Connection *connection, unsigned sta
                                  const char *content_type, const struct erg_serve_header *headers,
                                  const struct erg_text *text);
 
-/* The same with plain text. */
+/* The same, with plain text. */
 enum MHD_Result erg_serve_answer_plain(struct MHD_Connection *connection, unsigned status,
                                        const struct erg_serve_header *headers,
                                        const char *sentence);
 
-/* Whether a method only reads; the answer to one that does not. */
+/* Returns true for a method that only reads; the second function answers other methods. */
 bool erg_serve_reads(const char *method);
 enum MHD_Result erg_serve_refuse_method(struct MHD_Connection *connection);
 
-/* The path of a request; its target may be a whole URI (RFC 9112, 3.2.2). */
+/* The path of a request, whose target may be a whole URI (RFC 9112, 3.2.2). */
 const char *erg_serve_path(const char *target);
 
 struct erg_serve_handlers {
@@ -41,8 +42,8 @@ struct erg_serve_handlers {
 };
 
 /*
- * Listens and answers from a thread of its own, which takes no signals, until MHD_stop_daemon().
- * `listen` is what `address` was resolved from; *port is where it listens.
+ * Listens, and answers from a thread of its own, which takes no signals, until MHD_stop_daemon().
+ * `address` was resolved from `listen`; *port gets the port in use.
  */
 int erg_serve_start(struct MHD_Daemon **daemon, struct erg_serve_connections *connections,
                     const struct erg_serve_handlers *handlers, const char *listen,

@@ -1,4 +1,4 @@
-/* Requests of other trainers for the clocks of a plan, and connections that wait for an answer. */
+/* Requests of other trainers for the clocks of a plan, and connections whose answer waits. */
 #include "serve/serve_plan.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@ void erg_serve_plan_read(struct erg_serve_request *request, const char *part, si
         erg_text_add_bytes(&request->body, part, bytes);
 }
 
-/* ---- waiting; under the lock ---- */
+/* ---- waiting; needs the lock ---- */
 
 static struct erg_serve_request *request_of(struct erg_plan_question *question)
 {
@@ -55,7 +55,7 @@ static void hold(struct erg_serve_plan *plan, struct erg_serve_request *request)
 {
     if (!erg_serve_hold(plan->connections, request->connection, request)) {
         erg_plan_server_forget(plan->server, &request->question);
-        erg_plan_server_fail(&request->question, 503, "too many ranks wait already");
+        erg_plan_server_fail(&request->question, 503, "too many ranks are waiting");
         return;
     }
     request->held = true;
@@ -95,7 +95,7 @@ enum MHD_Result erg_serve_plan_ask(struct erg_serve_plan *plan, struct erg_serve
     return gone ? MHD_NO : MHD_YES;
 }
 
-/* Under the lock, so that no request finds it afterwards. */
+/* With the lock, so that no request finds it later. */
 void erg_serve_plan_finish(struct erg_serve_plan *plan, struct erg_serve_request *request)
 {
     pthread_mutex_lock(&plan->lock);
@@ -105,7 +105,7 @@ void erg_serve_plan_finish(struct erg_serve_plan *plan, struct erg_serve_request
     pthread_mutex_unlock(&plan->lock);
 }
 
-/* Clients that have hung up leave their place. */
+/* Clients that have hung up release their place. */
 static void release_gone(struct erg_serve_plan *plan)
 {
     void *found[256];
@@ -114,7 +114,7 @@ static void release_gone(struct erg_serve_plan *plan)
     for (size_t i = 0; i < count; i++) {
         struct erg_serve_request *request = found[i];
         if (!request->held)
-            continue; /* its answer is on its way */
+            continue; /* its answer is being sent */
         erg_plan_server_forget(plan->server, &request->question);
         request->gone = true;
         go_on(request);

@@ -1,6 +1,6 @@
 /*
- * ergon serve --plan over libmicrohttpd: requests go to the plan server (hooks/plan_server.h);
- * connections whose answer has to wait are suspended, and go on when it is there.
+ * ergon serve --plan over libmicrohttpd: passes requests to the plan server (hooks/plan_server.h).
+ * A connection whose answer has to wait is suspended, and resumed when there is an answer.
  */
 #ifndef ERG_SERVE_SERVE_PLAN_H
 #define ERG_SERVE_SERVE_PLAN_H
@@ -8,7 +8,7 @@
 #include "hooks/plan_server.h"
 #include "serve/serve_connections.h"
 
-/* A request of HTTP, from its headers to its answer. */
+/* An HTTP request, from its headers to its answer. */
 struct erg_serve_request {
     struct MHD_Connection *connection;
     struct erg_text body;
@@ -18,7 +18,7 @@ struct erg_serve_request {
 };
 
 struct erg_serve_plan {
-    pthread_mutex_t lock; /* before that of the connections */
+    pthread_mutex_t lock; /* take it before the lock of the connections */
     struct erg_plan_server *server;
     struct erg_serve_connections *connections;
 };
@@ -27,24 +27,24 @@ int erg_serve_plan_open(struct erg_serve_plan *plan, const struct erg_plan_serve
                         struct erg_serve_connections *connections, struct erg_error *err);
 void erg_serve_plan_close(struct erg_serve_plan *plan);
 
-/* Adds a part of a body. */
+/* Appends a part of a body. */
 void erg_serve_plan_read(struct erg_serve_request *request, const char *part, size_t bytes);
 
 /*
- * Answers a request that is complete, or whose connection goes on after it was suspended: its
- * question then has a status other than 0, or the connection is suspended. `path` is that of the
- * request without a host. MHD_NO: the client has gone.
+ * Answers a complete request, or one whose connection was resumed: its question then has a status
+ * other than 0, or the connection is suspended again. `path` is the request's path without a host.
+ * MHD_NO: the client has gone.
  */
 enum MHD_Result erg_serve_plan_ask(struct erg_serve_plan *plan, struct erg_serve_request *request,
                                    const char *method, const char *path);
 
-/* A request that ends, however it does: it can be freed. Calls erg_serve_answered(). */
+/* A request ends in any way: frees it. Calls erg_serve_answered(). */
 void erg_serve_plan_finish(struct erg_serve_plan *plan, struct erg_serve_request *request);
 
-/* To be called about once a second. */
+/* Call it about once a second. */
 void erg_serve_plan_tick(struct erg_serve_plan *plan);
 
-/* Lets all suspended connections go on, for the server's end. */
+/* Resumes all suspended connections before the server ends. */
 void erg_serve_plan_end(struct erg_serve_plan *plan);
 
 #endif

@@ -1,4 +1,4 @@
-/* The token of ergon serve: read from a file, compared with what a request brings. */
+/* The token of ergon serve: reads it from a file, and compares it with that of a request. */
 #include "serve/serve_token.h"
 
 #include "io/file.h"
@@ -20,15 +20,15 @@ int erg_serve_read_token(const char *path, char **token, struct erg_error *err)
     if (count < SHORTEST || strspn(text, LETTERS) != count) {
         free(text);
         return erg_fail(err, ERG_FAILED,
-                        "reading the token in '%s': the first line has to be at least %d letters, "
-                        "digits and \"-._~+/=\"",
+                        "reading the token in '%s': expected at least %d letters, digits and "
+                        "\"-._~+/=\" in the first line",
                         path, SHORTEST);
     }
     *token = text;
     return 0;
 }
 
-/* In a time that does not depend on where they differ. */
+/* Takes a time that does not depend on where they differ. */
 static bool are_equal(const char *a, const char *b)
 {
     const size_t count = strlen(a);

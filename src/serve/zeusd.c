@@ -1,4 +1,4 @@
-/* zeusd's routes, answered by the leases of the daemon. */
+/* Answers zeusd's routes with leases of the daemon. */
 #define _GNU_SOURCE /* pipe2 */
 #include "serve/zeusd.h"
 
@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Connections of all clients, and seconds that one may be silent. */
+/* Most connections of all clients, and the seconds after which a silent one is closed. */
 enum { CONNECTIONS = 192, SILENT_S = 30 };
 
-/* All sensors have been read once by then. */
+/* Every sensor has been read once after this time. */
 static const int64_t first_ns = 2000000000;
 
 struct erg_zeusd {
@@ -34,22 +34,22 @@ struct erg_zeusd {
     int64_t begun_ns;
 };
 
-/* A request about a GPU. */
+/* A request for GPUs. */
 struct question {
     struct erg_zeusd *zeusd;
     struct erg_zeusd_guest *guest;
-    uint64_t gpus; /* bits */
+    uint64_t gpus; /* one bit per GPU */
     uint32_t least, most;
     bool block, enabled;
-    struct erg_text *answer; /* of reads */
+    struct erg_text *answer; /* text of the values read */
 };
 
-/* 200, or what it is instead with a sentence in `err`. */
+/* Returns 200, or another status with a sentence in `err`. */
 typedef unsigned act_of_gpu(const struct question *question, uint32_t gpu, struct erg_error *err);
 
 /* ---- reads ---- */
 
-/* The text before the value of a GPU. */
+/* Writes the text before the value of a GPU. */
 static void begin_member(struct erg_text *answer, uint32_t gpu)
 {
     erg_text_printf(answer,
@@ -151,7 +151,7 @@ static unsigned reset_clocks(const struct question *question, uint32_t gpu, stru
     return status == 200 ? reset_memory(question, gpu, err) : status;
 }
 
-/* No knob of the daemon's: its rules say whether the mode is on. */
+/* The daemon has no such setting for clients: only its rules set the mode. */
 static unsigned set_persistence(const struct question *question, uint32_t gpu,
                                 struct erg_error *err)
 {
@@ -161,7 +161,7 @@ static unsigned set_persistence(const struct question *question, uint32_t gpu,
     if (on == question->enabled)
         return 200;
     erg_fail(err, ERG_NO_DEVICE,
-             "the persistence mode of GPU %u is %s, and the rules of the daemon alone change that: "
+             "the persistence mode of GPU %u is %s, and only the daemon's rules change it: key "
              "standing.persistence",
              (unsigned)gpu, on ? "on" : "off");
     return 403;
@@ -174,8 +174,8 @@ enum query { GPUS = 1, BLOCK = 2, CLOCKS = 4, LIMIT = 8, ENABLED = 16, ALL_GPUS 
 static const struct zeusd_route {
     const char *path;
     bool post;
-    unsigned query; /* keys that it takes: all are needed but GPUS with ALL_GPUS, and BLOCK */
-    const char *begin, *end; /* around what reads of GPUs say */
+    unsigned query; /* keys of the query: all are required, except GPUS with ALL_GPUS, and BLOCK */
+    const char *begin, *end; /* put around the values of GPUs */
     act_of_gpu *act;
 } routes[] = {
     {"/gpu/get_power", false, GPUS | ALL_GPUS, NULL, "}}", read_power},
@@ -229,7 +229,7 @@ static bool take_number(struct zeusd_query *reading, const char *key, const char
         *value = (uint32_t)number;
         return true;
     }
-    erg_fail(reading->err, ERG_USAGE, "%s=%s: expected a number from 0 on", key, text);
+    erg_fail(reading->err, ERG_USAGE, "%s=%s: expected a number of at least 0", key, text);
     return false;
 }
 
@@ -256,8 +256,8 @@ static enum MHD_Result take_key(void *context, enum MHD_ValueKind kind, const ch
     else if (takes & CLOCKS && strcmp(key, "max_clock_mhz") == 0)
         given = CLOCKS, right = take_number(reading, key, text, &question->most);
     else {
-        erg_fail(reading->err, ERG_USAGE, "the query of %s has no key \"%s\"", reading->route->path,
-                 key);
+        erg_fail(reading->err, ERG_USAGE, "the query of %s has an unknown key \"%s\"",
+                 reading->route->path, key);
         right = false;
     }
     reading->given |= given;
@@ -328,7 +328,7 @@ static enum MHD_Result discover(struct erg_zeusd *zeusd, struct erg_zeusd_guest 
         bool counts;
         while (!(counts = erg_zeusd_guest_read(guest, (uint32_t)i, ERG_METRIC_ENERGY, &energy_mj,
                                                NULL) == 200) &&
-               erg_now_ns() < zeusd->begun_ns + first_ns) /* the daemon has just begun to read */
+               erg_now_ns() < zeusd->begun_ns + first_ns) /* the daemon has just started to read */
             erg_sleep_ns(first_ns / 100);
         erg_text_printf(&text,
                         "%s{\"id\":%zu,\"name\":\"%s\",\"pci_address\":\"%s\","
@@ -389,7 +389,7 @@ static enum MHD_Result answer(struct erg_zeusd *zeusd, struct MHD_Connection *co
             route = &routes[i];
     const bool discovers = !post && strcmp(path, "/discover") == 0;
     if (!route && !discovers)
-        return say(connection, 404, "ergon answers other routes of zeusd than this one");
+        return say(connection, 404, "unknown route of zeusd");
     struct question question = {.zeusd = zeusd};
     if (route && !read_query(connection, route, &question, &err))
         return say(connection, 400, err.message);
@@ -411,11 +411,11 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     static int begun;
     (void)version;
     (void)upload;
-    if (!*state) { /* its headers have come */
+    if (!*state) { /* the headers have arrived */
         *state = &begun;
         return MHD_YES;
     }
-    if (*upload_bytes) { /* bodies say nothing */
+    if (*upload_bytes) { /* bodies are ignored */
         *upload_bytes = 0;
         return MHD_YES;
     }
@@ -435,7 +435,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     erg_zeusd_count(zeusd->known, info->connect_fd, code == MHD_CONNECTION_NOTIFY_STARTED);
 }
 
-/* ---- begin and end ---- */
+/* ---- start and end ---- */
 
 int erg_zeusd_new(struct erg_zeusd **out, const char *path, int *guests, struct erg_error *err)
 {
@@ -462,7 +462,7 @@ int erg_zeusd_listen(void *context, struct erg_error *err)
     if (file < 0)
         return -1;
     zeusd->begun_ns = erg_now_ns();
-    sigfillset(&all); /* signals are the daemon's */
+    sigfillset(&all); /* the daemon handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     zeusd->server = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0, NULL,
@@ -473,14 +473,15 @@ int erg_zeusd_listen(void *context, struct erg_error *err)
     if (zeusd->server)
         return 0;
     close(file);
-    return erg_fail(err, ERG_FAILED, "listening at '%s': no threads for the server", zeusd->path);
+    return erg_fail(err, ERG_FAILED, "listening at '%s': the server's threads cannot start",
+                    zeusd->path);
 }
 
 void erg_zeusd_free(struct erg_zeusd *zeusd)
 {
     if (!zeusd)
         return;
-    close(zeusd->guests[0]); /* no new guests */
+    close(zeusd->guests[0]); /* accept no more guests */
     if (zeusd->server) {
         unlink(zeusd->path);
         MHD_stop_daemon(zeusd->server);

@@ -1,6 +1,6 @@
 /*
- * Clients of zeusd, the daemon of Zeus, at a socket of ergon's: its HTTP routes over a local
- * socket, as Zeus 0.16.0 asks them. $ZEUSD_SOCK_PATH names that socket to a client.
+ * A socket for clients of zeusd, the daemon of Zeus: zeusd's HTTP routes over a local socket, as in
+ * Zeus 0.16.0. Clients find the socket in $ZEUSD_SOCK_PATH.
  *
  *   GET  /discover, /time
  *   GET  /gpu/get_power, get_cumulative_energy, get_power_limit, get_power_limit_constraints,
@@ -8,13 +8,13 @@
  *   POST /gpu/set_gpu_locked_clocks, reset_gpu_locked_clocks, set_mem_locked_clocks,
  *        reset_mem_locked_clocks, reset_locked_clocks, set_power_limit, set_persistence_mode
  *
- * Readings of CPUs and streams are not there. 200 is success; else there is a sentence for each GPU
- * that refused: 400 for a wrong query or value, 403 for what the rules or another holder forbid,
- * 404 for what is not there, 500 for what the driver refuses.
+ * CPU readings and streams are not supported. The status 200 means success; otherwise the body has
+ * a sentence for each GPU that refused: 400 for a wrong query or value, 403 for what the rules or
+ * another holder forbid, 404 for an unknown GPU or route, 500 for an error of the driver.
  *
- * Each process that asks is a guest of the daemon (daemon/daemon.h), known by its socket alone.
- * Its settings are a lease of that process, over all of its connections, under the same rules and
- * in the same audit. It ends when the process resets it, and with the process.
+ * Each client process is a guest of the daemon (daemon/daemon.h), identified by its socket. Its
+ * settings are a lease of that process, across all of its connections, under the same rules and in
+ * the same audit. The lease ends when the process resets the settings, or ends.
  */
 #ifndef ERG_SERVE_ZEUSD_H
 #define ERG_SERVE_ZEUSD_H
@@ -23,10 +23,10 @@
 
 struct erg_zeusd;
 
-/* `guests` becomes the pipe that the daemon reads. */
+/* *guests is the pipe that the daemon reads. */
 int erg_zeusd_new(struct erg_zeusd **zeusd, const char *path, int *guests, struct erg_error *err);
 
-/* Listens; of struct erg_daemon_options. */
+/* Starts to listen; a callback of struct erg_daemon_options. */
 int erg_zeusd_listen(void *zeusd, struct erg_error *err);
 
 void erg_zeusd_free(struct erg_zeusd *zeusd);

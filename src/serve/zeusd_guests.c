@@ -1,4 +1,4 @@
-/* Processes that ask by zeusd's routes, as guests of the daemon. */
+/* Client processes of zeusd's routes, as guests of the daemon. */
 #define _GNU_SOURCE /* struct ucred */
 #include "serve/zeusd_guests.h"
 
@@ -14,21 +14,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connections of a user who is not root, and files that connections may have. */
+/* Most connections of a user other than root, and most file descriptors of connections. */
 enum { OF_USER = 32, FILES = 4096, GUESTS = 128 };
 
 struct erg_zeusd_guest {
-    struct erg_daemon_client *client; /* NULL: free */
+    struct erg_daemon_client *client; /* NULL: a free place */
     int pidfd;
     struct erg_daemon_peer peer;
-    unsigned requests;    /* under way */
-    pthread_mutex_t lock; /* of the connection and what follows */
+    unsigned requests;    /* in progress */
+    pthread_mutex_t lock; /* guards the connection and the members below */
     uint64_t leases[ERG_WIRE_GPUS][ERG_KNOBS];
 };
 
 struct erg_zeusd_guests {
     int pipe;
-    pthread_mutex_t lock; /* of all but what a guest's own guards */
+    pthread_mutex_t lock; /* guards all members but those under a guest's own lock */
     struct {
         bool open;
         uid_t uid;
@@ -84,7 +84,7 @@ void erg_zeusd_count(struct erg_zeusd_guests *guests, int socket, bool begins)
         shutdown(socket, SHUT_RDWR);
 }
 
-/* ---- who asks ---- */
+/* ---- identity ---- */
 
 static bool has_ended(const struct erg_zeusd_guest *guest)
 {
@@ -92,14 +92,15 @@ static bool has_ended(const struct erg_zeusd_guest *guest)
     return poll(&wait, 1, 0) != 0;
 }
 
-/* A process may have come to its job, or given its rights up, since. */
+/* Since the last request, a process may have entered a job or dropped privileges. */
 static bool is_same(const struct erg_daemon_peer *a, const struct erg_daemon_peer *b)
 {
     return a->pid == b->pid && a->uid == b->uid && a->group_count == b->group_count &&
            memcmp(a->groups, b->groups, a->group_count * sizeof *a->groups) == 0;
 }
 
-/* Whether the daemon still has the guest: who is silent and holds nothing may have made room. */
+/* Returns true if the daemon still has the guest. It drops silent guests without settings if it
+ * needs room. */
 static bool is_heard(struct erg_zeusd_guest *guest)
 {
     struct erg_wire_request request = {.type = ERG_WIRE_HELLO};
@@ -116,14 +117,14 @@ static int let_in(struct erg_zeusd_guests *guests, struct erg_zeusd_guest *guest
         const int code = errno;
         if (entry.pidfd >= 0)
             close(entry.pidfd);
-        return erg_fail(err, ERG_FAILED, "letting a client in: %s", strerror(code));
+        return erg_fail(err, ERG_FAILED, "accepting a client: %s", strerror(code));
     }
     entry.fd = ends[1];
     if (write(guests->pipe, &entry, sizeof entry) != (ssize_t)sizeof entry) {
         close(entry.pidfd);
         close(ends[0]);
         close(ends[1]);
-        return erg_fail(err, ERG_FAILED, "letting a client in: the daemon has ended");
+        return erg_fail(err, ERG_FAILED, "accepting a client: the daemon has ended");
     }
     if (erg_daemon_speak(&guest->client, ends[0], &hello, err) != 0) {
         guest->client = NULL;
@@ -134,7 +135,7 @@ static int let_in(struct erg_zeusd_guests *guests, struct erg_zeusd_guest *guest
     return 0;
 }
 
-/* The lock held. */
+/* Needs the lock. */
 static struct erg_zeusd_guest *find(struct erg_zeusd_guests *guests,
                                     const struct erg_daemon_peer *peer,
                                     struct erg_zeusd_guest **place)
@@ -163,7 +164,7 @@ struct erg_zeusd_guest *erg_zeusd_guest_of(struct erg_zeusd_guests *guests, int 
     struct erg_zeusd_guest *place;
     int pidfd;
     if (!erg_daemon_peer_of(socket, "/proc", &peer, &pidfd)) {
-        erg_fail(err, ERG_FAILED, "the process that connected is not there any more");
+        erg_fail(err, ERG_FAILED, "the connected process has ended");
         return NULL;
     }
     pthread_mutex_lock(&guests->lock);
@@ -171,7 +172,7 @@ struct erg_zeusd_guest *erg_zeusd_guest_of(struct erg_zeusd_guests *guests, int 
     if (guest)
         close(pidfd);
     else if (!place)
-        erg_fail(err, ERG_FAILED, "there are too many clients already");
+        erg_fail(err, ERG_FAILED, "there are too many clients");
     else if (let_in(guests, place, pidfd, &peer, err) == 0)
         guest = place;
     if (!guest)
@@ -189,7 +190,7 @@ void erg_zeusd_guest_done(struct erg_zeusd_guests *guests, struct erg_zeusd_gues
     pthread_mutex_unlock(&guests->lock);
 }
 
-/* ---- what is asked; the guest's lock held ---- */
+/* ---- requests; need the guest's lock ---- */
 
 static unsigned status_of(const struct erg_zeusd_guest *guest)
 {
@@ -220,13 +221,13 @@ static unsigned read_value(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg
     if (status != 200)
         return status;
     const uint32_t gpus = erg_wire_get_u32(&body);
-    (void)erg_wire_get_u32(&body); /* which it is of */
+    (void)erg_wire_get_u32(&body); /* the client that owns the socket */
     const uint32_t count = erg_wire_get_u32(&body);
-    const uint32_t which = erg_wire_get_u32(&body); /* with flags above */
+    const uint32_t which = erg_wire_get_u32(&body); /* including flags */
     *value = (int64_t)erg_wire_get_u64(&body);
     if (gpus == 1 && count == 1 && (which & 0xffff) == (uint32_t)metric && !body.broken)
         return 200;
-    erg_fail(err, ERG_NO_DEVICE, "GPU %u does not say that", (unsigned)gpu);
+    erg_fail(err, ERG_NO_DEVICE, "GPU %u does not report that value", (unsigned)gpu);
     return 500;
 }
 
@@ -261,13 +262,13 @@ static unsigned set(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg_knob k
         const bool ended = erg_daemon_said(guest->client) == ERG_WIRE_NO_LEASE;
         if (fresh || ended)
             guest->leases[gpu][knob] = 0;
-        if (fresh && !ended) { /* nothing was set: others may have it */
+        if (fresh && !ended) { /* nothing was set: others may set it */
             request.type = ERG_WIRE_RELEASE;
             erg_daemon_exchange(guest->client, &request, NULL, NULL);
         }
         if (fresh || !ended)
             return status;
-        fresh = true; /* it has ended meanwhile */
+        fresh = true; /* the process has ended since */
     }
 }
 
@@ -294,7 +295,7 @@ static unsigned reset(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg_knob
     return 403;
 }
 
-/* ---- the same for any thread ---- */
+/* ---- the same from any thread ---- */
 
 unsigned erg_zeusd_guest_read(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg_metric metric,
                               int64_t *value, struct erg_error *err)

@@ -1,8 +1,9 @@
 /*
- * Processes that ask by zeusd's routes, each with a connection of its own to the daemon of the same
- * process, whose guest it is. From any thread; what one process asks is done one after the other.
+ * Client processes of zeusd's routes. Each has a connection of its own to the daemon in this
+ * process, whose guest it is. The functions may be called from any thread; requests of one client
+ * run one after the other.
  *
- * Calls of a guest give 200, or the status of HTTP that fits with a sentence in `err`.
+ * Functions of a guest return 200, or another HTTP status with a sentence in `err`.
  */
 #ifndef ERG_SERVE_ZEUSD_GUESTS_H
 #define ERG_SERVE_ZEUSD_GUESTS_H
@@ -14,14 +15,16 @@
 struct erg_zeusd_guests;
 struct erg_zeusd_guest;
 
-/* `pipe` takes the daemon's ends of connections. */
+/* `pipe` receives the daemon's ends of connections. */
 struct erg_zeusd_guests *erg_zeusd_guests_new(int pipe);
 void erg_zeusd_guests_free(struct erg_zeusd_guests *guests);
 
-/* A connection of a client has begun or ended. One too many of its user is shut down at once. */
+/* Counts a client connection that begins or ends. One beyond its user's limit is shut down at
+ * once. */
 void erg_zeusd_count(struct erg_zeusd_guests *guests, int socket, bool begins);
 
-/* The guest that a client's connection is of, for one request; NULL: he is not let in. */
+/* Returns the guest that owns a client connection, for one request; NULL with an error if it is
+ * refused. */
 struct erg_zeusd_guest *erg_zeusd_guest_of(struct erg_zeusd_guests *guests, int socket,
                                            struct erg_error *err);
 void erg_zeusd_guest_done(struct erg_zeusd_guests *guests, struct erg_zeusd_guest *guest);
@@ -31,13 +34,13 @@ unsigned erg_zeusd_guest_read(struct erg_zeusd_guest *guest, uint32_t gpu, enum 
 unsigned erg_zeusd_guest_gpu(struct erg_zeusd_guest *guest, uint32_t gpu,
                              struct erg_wire_gpu *there, struct erg_error *err);
 
-/* MHz or mW, under a lease, which begins where there is none. Without `block` the driver is not
- * waited for. */
+/* Sets MHz or mW under a lease, which starts if there is none. Without `block`, the call does not
+ * wait for the driver. */
 unsigned erg_zeusd_guest_set(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg_knob knob,
                              uint32_t least, uint32_t most, bool block, struct erg_error *err);
 
-/* As it was, and the lease ends. Without a lease there is nothing to do, unless another process has
- * one. */
+/* Restores the former setting and ends the lease. Without a lease nothing happens, unless another
+ * process has one: that is an error. */
 unsigned erg_zeusd_guest_reset(struct erg_zeusd_guest *guest, uint32_t gpu, enum erg_knob knob,
                                struct erg_error *err);
 

@@ -29,7 +29,7 @@ const char *erg_nvml_reason(int result)
     case NVML_DRIVER_NOT_LOADED:
         return "the driver is not loaded";
     case NVML_NO_NUMBER:
-        return "the driver gives no number that is known here";
+        return "the driver returned a number in an unknown form";
     default:
         return "the driver reports an error";
     }

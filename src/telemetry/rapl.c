@@ -110,7 +110,7 @@ static void leave_out(struct erg_rapl *rapl, struct zone *zone, const char *reas
     zone->valid = false;
     if (!rapl->warned[zone->kind])
         erg_log(ERG_LOG_WARNING,
-                "the energy counter '%s' %s, so the energy of %s is not known meanwhile",
+                "the energy counter '%s' %s, so the energy of %s is unknown for that time",
                 zone->path, reason, owners[zone->kind]);
     rapl->warned[zone->kind] = true;
 }
@@ -145,7 +145,7 @@ static void follow(struct erg_rapl *rapl)
     for (int kind = 0; kind < KINDS; kind++) {
         if (anew[kind] && !rapl->runs[kind])
             erg_log(ERG_LOG_WARNING,
-                    "an energy counter of %s was set anew: what was used then is not known",
+                    "an energy counter of %s was reset: the energy before that is unknown",
                     owners[kind]);
         rapl->runs[kind] += anew[kind];
     }
@@ -188,7 +188,7 @@ static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error 
     if (rapl->count && rapl->count < all)
         erg_log(ERG_LOG_WARNING,
                 "%zu of the %zu energy counters of CPUs below '%s' cannot be read, so the energy "
-                "of %s is not known",
+                "of %s is unknown",
                 all - rapl->count, all, root,
                 !rapl->unreadable[DRAM]  ? owners[CPU]
                 : !rapl->unreadable[CPU] ? owners[DRAM]

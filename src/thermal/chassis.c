@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line per number: section, key in the file, member, smallest and largest value. */
+/* One row per number: section, key in the file, member, smallest and largest value. */
 #define HEAT_NUMBERS(X)                                                                            \
     X(heat, inlet_c, inlet_c, -20, 100)                                                            \
     X(heat, die_k_per_w, die_k_per_w, 1e-4, 1)                                                     \
@@ -128,17 +128,16 @@ static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct er
     const struct erg_chassis_slot *owner = &chassis->slots[slot->sink];
     if (owner->sink != slot->sink)
         return erg_yaml_fail(yaml, path, err,
-                             "slot %d has no sink of its own, expected the slot whose sink it is, "
-                             "%d",
+                             "slot %d shares a sink, expected as sink the slot that owns it, %d",
                              slot->sink, owner->sink);
     if (owner->position != slot->position || owner->lane != slot->lane)
-        return erg_yaml_fail(yaml, path, err,
-                             "expected a slot of the same position and lane: a sink stands in one "
-                             "place");
+        return erg_yaml_fail(
+            yaml, path, err,
+            "expected a slot of the same position and lane, since the two share a sink");
     return 0;
 }
 
-/* A number of a slot; where it says nothing, that of all. */
+/* Reads a number of a slot; default: that of all slots. */
 static int finish_number(const struct erg_yaml *yaml, unsigned at, const char *key, double all,
                          double min, double max, double *number, struct erg_error *err)
 {
@@ -178,10 +177,10 @@ static int finish_limit(struct erg_chassis *chassis, const struct erg_yaml *yaml
                                  needed[i]);
     for (unsigned i = 0; i < chassis->gpus; i++)
         if (chassis->limit.hold_c <= chassis->inlet_c + chassis->slots[i].preheat_k)
-            return erg_yaml_fail(yaml, "limit.hold_c", err,
-                                 "expected more than the %g C of the air that cools, got %g",
-                                 chassis->inlet_c + chassis->slots[i].preheat_k,
-                                 chassis->limit.hold_c);
+            return erg_yaml_fail(
+                yaml, "limit.hold_c", err,
+                "expected more than %g C, the temperature of the cooling air, got %g",
+                chassis->inlet_c + chassis->slots[i].preheat_k, chassis->limit.hold_c);
     return 0;
 }
 

@@ -5,12 +5,12 @@
 #include <math.h>
 #include <string.h>
 
-/* What changes while powers and the fan's speed stay. */
+/* Coefficients that stay constant while powers and the fan's speed do. */
 struct heat {
     double die_c[ERG_CHASSIS_GPUS], sink_c[ERG_CHASSIS_GPUS], removed_j;
 };
 
-/* The node as numbers, for one fan speed. */
+/* The node as numbers, at one fan speed. */
 struct cooling {
     unsigned gpus;
     const struct erg_chassis_slot *slots;
@@ -18,7 +18,7 @@ struct cooling {
     double sink_k_per_w[ERG_CHASSIS_GPUS], inlet_c[ERG_CHASSIS_GPUS];
     double die_j_per_k[ERG_CHASSIS_GPUS], sink_j_per_k[ERG_CHASSIS_GPUS];
     double air_k_per_w[ERG_CHASSIS_GPUS][ERG_CHASSIS_GPUS];
-    bool warmed; /* some air is */
+    bool warmed; /* at least one slot's air is warmed */
 };
 
 static void take_capacities(const struct erg_chassis *chassis, double *die_j_per_k,
@@ -55,7 +55,7 @@ static bool owns_sink(const struct cooling *cooling, unsigned g)
     return cooling->slots[g].sink == (int)g;
 }
 
-/* Front sinks first: what they give off warms the air of the rear ones. */
+/* Front sinks come first: their heat warms the air of the rear ones. */
 static void differentiate(const struct cooling *cooling, const struct heat *at, struct heat *rate)
 {
     const unsigned n = cooling->gpus;
@@ -93,7 +93,8 @@ static void advance(struct heat *to, const struct heat *from, const struct heat 
     to->removed_j = from->removed_j + dt_s * rate->removed_j;
 }
 
-/* The classical Runge-Kutta step of fourth order; what is conserved stays so, to rounding. */
+/* One step of the classical fourth-order Runge-Kutta method; it conserves energy, up to
+ * rounding. */
 static void runge_kutta(const struct cooling *cooling, struct heat *heat, double dt_s)
 {
     struct heat rates[4], at;
@@ -108,7 +109,7 @@ static void runge_kutta(const struct cooling *cooling, struct heat *heat, double
         advance(heat, heat, &rates[i], dt_s * (i == 0 || i == 3 ? 1 : 2) / 6, cooling->gpus);
 }
 
-/* Goes on while the fan's speed stays. */
+/* Integrates while the fan's speed is constant. */
 static void go_on(struct erg_thermal_state *state, const double *power_w, double dt_s)
 {
     const struct erg_chassis *chassis = state->chassis;
@@ -139,7 +140,7 @@ static void go_on(struct erg_thermal_state *state, const double *power_w, double
         state->taken_j += power_w[g] * dt_s;
 }
 
-/* The fan decides anew. */
+/* The fan's controller sets a new speed. */
 static void turn_fan(struct erg_thermal_state *state)
 {
     const struct erg_fan *fan = &state->chassis->fan;
@@ -192,11 +193,11 @@ void erg_thermal_step(struct erg_thermal_state *state, const double *power_w, do
 /* ---- the regulator of a clock ---- */
 
 static const double step_mhz = 15, most_down_mhz = 150, most_up_mhz = 60, filter_s = 0.075;
-/* A power so far over the cap is not waited for. */
+/* So much power above the cap lowers the clock at once. */
 static const double fast_share = 1.15;
 
-/* Down as far as the excess asks for, a step at least; power goes with about the square of the
- * clock. */
+/* Lowers the clock by the step that the excess needs; power is about proportional to the square of
+ * the clock. */
 static double steps_for(double share, double clock_mhz, double most_mhz)
 {
     double wanted = step_mhz * ceil(0.5 * share * clock_mhz / step_mhz);
@@ -238,7 +239,7 @@ void erg_governor_tick(struct erg_thermal_governor *governor, const struct erg_h
     } else if (clock + step_mhz <= highest) {
         clock += fmin(steps_for(-over, clock, most_up_mhz),
                       step_mhz * floor((highest - clock) / step_mhz));
-        cause = governor->cause; /* it is still below what is asked for */
+        cause = governor->cause; /* it is still below the requested clock */
     }
     if (clock > highest)
         clock = fmax(highest, clock - most_down_mhz);

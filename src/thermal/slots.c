@@ -1,4 +1,4 @@
-/* What comes of a placement: clocks, temperatures, time and energy that agree with each other. */
+/* Evaluates a placement: consistent clocks, temperatures, time and energy. */
 #include "thermal/slots.h"
 #include "thermal/thermal_internal.h"
 
@@ -28,7 +28,7 @@ static double leak_at(const struct erg_slots_gpu *gpu, double temperature_c)
     return gpu->static_w * gpu->leak_per_k * (temperature_c - gpu->reference_c);
 }
 
-/* The clock at which the busy power is the cap. f v^2 is convex, so that Newton's steps from above
+/* The clock at which the busy power equals the cap. f v^2 is convex, so Newton's steps from above
  * stay above. */
 static double cap_clock(const struct erg_slots_gpu *gpu, double leak_w)
 {
@@ -43,12 +43,13 @@ static double cap_clock(const struct erg_slots_gpu *gpu, double leak_w)
     return fmax(f, gpu->lowest_mhz);
 }
 
-/* One GPU's part of an iteration, at any clock. */
+/* One GPU's part of an iteration, as a function of the clock. */
 struct stage_part {
     const struct erg_slots_gpu *gpu;
-    double compute_s, fixed_s; /* of a microbatch: goes with 1 / f, and does not */
+    double compute_s, fixed_s; /* time of a microbatch: the part proportional to 1 / f, and the
+                                * fixed part */
     double full;               /* busy share of the slowest stage */
-    double others_s;           /* the slowest of the other GPUs, for a microbatch */
+    double others_s;           /* the time of the slowest other GPU for a microbatch */
 };
 
 static double part_time(const struct stage_part *part, double clock_mhz)
@@ -64,8 +65,8 @@ static double mean_power(const struct stage_part *part, double clock_mhz, double
            (1 - share) * (part->gpu->waiting_w + leak_w);
 }
 
-/* The highest clock up to `high` at which the mean power is at most `most_w`: a bracket from above,
- * then false positions that halve the value of an end which stays. */
+/* The highest clock up to `high` at which the mean power is at most `most_w`: brackets it from
+ * above, then uses false position, where the value of an end that stays is halved. */
 static double heat_clock(const struct stage_part *part, double high, double leak_w, double most_w)
 {
     const double lowest = part->gpu->lowest_mhz;
@@ -99,14 +100,14 @@ static double heat_clock(const struct stage_part *part, double high, double leak
     return low;
 }
 
-/* What changes from round to round. */
+/* Variables of the fixed-point iteration. */
 struct rounds {
     const struct erg_slots_request *request;
     struct erg_slots_placement *placement;
     double k_per_w[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS];
-    double own_s[ERG_CHASSIS_GPUS]; /* of a microbatch, at the limits of their clocks */
+    double own_s[ERG_CHASSIS_GPUS]; /* times of a microbatch, at each GPU's highest allowed clock */
     double slowest_s;
-    double damping; /* of powers */
+    double damping; /* convergence of powers */
 };
 
 static struct stage_part part_of(const struct rounds *at, unsigned slot)
@@ -127,7 +128,7 @@ static struct stage_part part_of(const struct rounds *at, unsigned slot)
     };
 }
 
-/* Of one GPU, where the others heat it so. */
+/* Updates one GPU, given the heat of the others. */
 static double limit_clock(const struct rounds *at, const struct stage_part *part, unsigned slot)
 {
     const struct erg_chassis *chassis = at->request->chassis;
@@ -142,7 +143,7 @@ static double limit_clock(const struct rounds *at, const struct stage_part *part
     return heat_clock(part, clock, leak_at(part->gpu, hold_c), (hold_c - base_c) / row[slot]);
 }
 
-/* Lower than its limit where it would only wait. */
+/* Lower than its limit if it would only wait. */
 static double pace_clock(const struct rounds *at, const struct stage_part *part, double limit_mhz)
 {
     if (!at->request->pace || at->slowest_s <= part->fixed_s)
@@ -152,7 +153,8 @@ static double pace_clock(const struct rounds *at, const struct stage_part *part,
     return fmin(limit_mhz, fmax(pace, part->gpu->lowest_mhz));
 }
 
-/* Returns by how many K a temperature moved; the slowest stage's time moves with them. */
+/* Returns the largest change of a temperature in K. The time of the slowest stage changes with the
+ * temperatures. */
 static double go_round(struct rounds *at)
 {
     const struct erg_chassis *chassis = at->request->chassis;
@@ -184,7 +186,7 @@ static double go_round(struct rounds *at)
     return moved;
 }
 
-/* Where no GPU is held by heat, powers hardly depend on each other and a few rounds are enough. */
+/* If no GPU is limited by heat, powers hardly depend on each other and a few rounds suffice. */
 enum { QUICK_ROUNDS = 10, ROUNDS = 200 };
 
 void erg_slots_evaluate(const struct erg_slots_request *request,

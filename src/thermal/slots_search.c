@@ -1,4 +1,5 @@
-/* The best placement: all of them, or exchanges of slots; and layers between groups. */
+/* Searches the best placement: all of them, or exchanges of slots; and moves layers between
+ * groups. */
 #include "thermal/slots.h"
 
 #include <assert.h>
@@ -6,19 +7,19 @@
 #include <string.h>
 
 enum { MOST_PLACEMENTS = 20000, MOST_TURNS = 3 };
-static const double better = 1e-7; /* a smaller gain is none */
+static const double better = 1e-7; /* a smaller gain counts as none */
 
 struct slots_search {
     const struct erg_slots_request *request;
     struct erg_slots_found *found;
-    int lanes[ERG_CHASSIS_GPUS], lane_count; /* numbers of the lanes, each once */
+    int lanes[ERG_CHASSIS_GPUS], lane_count; /* the lanes in use */
     bool like_before[ERG_CHASSIS_GPUS];      /* a lane is like the one before it */
     struct erg_slots_placement tried;
-    int layers[ERG_CHASSIS_GPUS]; /* that all placements begin with */
-    int left[ERG_CHASSIS_GPUS];   /* slots that a group has yet to get */
+    int layers[ERG_CHASSIS_GPUS]; /* start of every placement */
+    int left[ERG_CHASSIS_GPUS];   /* slots that a group still needs */
 };
 
-/* ---- which is better ---- */
+/* ---- comparison ---- */
 
 static void objectives(const struct erg_slots_request *request,
                        const struct erg_slots_placement *of, double values[2])
@@ -48,8 +49,8 @@ static void look_once(struct slots_search *at)
 }
 
 /*
- * Layers so that the slowest group is as fast as can be, at the clocks that were found: one after
- * the other, each to the group that is the fastest with it. Returns whether any moved.
+ * Distributes layers so that the slowest group is as fast as possible at the present clocks: each
+ * layer goes to the group that is fastest with it. Returns true if any layer moved.
  */
 static bool balance(struct slots_search *at)
 {
@@ -66,7 +67,7 @@ static bool balance(struct slots_search *at)
         left += at->tried.layers[g];
         layers[g] = 1;
     }
-    assert(left >= 0); /* each group had a layer at least */
+    assert(left >= 0); /* each group had at least one layer */
     for (; left > 0; left--) {
         int fastest = 0;
         double least_s = INFINITY;
@@ -103,7 +104,7 @@ static bool same_slot(const struct erg_chassis *chassis, unsigned a, unsigned b)
            x->sink == (int)a && y->sink == (int)b;
 }
 
-/* The next slot of a lane from `from` on; the number of slots: none. */
+/* The next slot of a lane from `from` on; the number of slots if there is none. */
 static unsigned next_slot(const struct erg_chassis *chassis, int lane, unsigned from)
 {
     while (from < chassis->gpus && chassis->slots[from].lane != lane)
@@ -111,7 +112,7 @@ static unsigned next_slot(const struct erg_chassis *chassis, int lane, unsigned 
     return from;
 }
 
-/* Slots of two lanes in their order are alike. */
+/* Slots of two lanes are alike, in their order. */
 static bool lanes_alike(const struct erg_chassis *chassis, int a, int b)
 {
     unsigned x = next_slot(chassis, a, 0), y = next_slot(chassis, b, 0);
@@ -132,7 +133,7 @@ static void find_lanes(struct slots_search *at)
         at->like_before[i] = lanes_alike(chassis, at->lanes[i - 1], at->lanes[i]);
 }
 
-/* Of lanes that are alike, the groups in one are not before those in the one before it. */
+/* In lanes that are alike, placements are sorted, so that each is evaluated once. */
 static bool is_first_of_its_kind(const struct slots_search *at)
 {
     const struct erg_chassis *chassis = at->request->chassis;
@@ -168,7 +169,8 @@ static void look_at_all(struct slots_search *at, unsigned slot)
         }
 }
 
-/* n! / (size!)^groups, without the lanes that are alike; beyond the most: any number above it. */
+/* n! / (size!)^groups, divided by the orders of lanes that are alike; above the limit any larger
+ * number. */
 static double count_placements(const struct slots_search *at)
 {
     const int n = (int)at->request->chassis->gpus, size = n / at->request->groups;
@@ -200,7 +202,7 @@ static void exchange(struct slots_search *at)
     } while (is_better(at->request, &at->found->best, &from));
 }
 
-/* The group with most to do takes the coolest slots, and so on. */
+/* The group with the most work takes the coolest slots, and so on. */
 static void look_at_cold_first(struct slots_search *at)
 {
     const struct erg_slots_request *request = at->request;
@@ -248,7 +250,7 @@ static void place_slots(struct slots_search *at)
     look_at_all(at, 0);
 }
 
-/* A layer from one group to another, as long as one helps. */
+/* Moves one layer from one group to another, while that helps. */
 static void move_layers(struct slots_search *at)
 {
     const int groups = at->request->groups;
@@ -267,7 +269,7 @@ static void move_layers(struct slots_search *at)
     } while (is_better(at->request, &at->found->best, &from));
 }
 
-/* ---- the door ---- */
+/* ---- public function ---- */
 
 void erg_slots_given(const struct erg_slots_request *request, struct erg_slots_placement *placement)
 {
@@ -280,7 +282,8 @@ void erg_slots_given(const struct erg_slots_request *request, struct erg_slots_p
     erg_slots_evaluate(request, placement);
 }
 
-/* The gain of the best, relative; and that which it would have in slots that are all alike. */
+/* The relative gain of the best placement, and the gain that its layers would have in slots that
+ * are all alike. */
 static double share_of_heat(const struct erg_slots_request *request,
                             const struct erg_slots_found *found)
 {
@@ -316,14 +319,14 @@ static int check(const struct erg_slots_request *request, struct erg_error *err)
 {
     const struct erg_chassis *chassis = request->chassis;
     if (request->groups < 1 || chassis->gpus % (unsigned)request->groups != 0)
-        return erg_fail(err, ERG_FAILED,
-                        "placing %d groups in the %u slots of %s: expected groups that fill them "
-                        "evenly",
-                        request->groups, chassis->gpus, chassis->name);
+        return erg_fail(
+            err, ERG_FAILED,
+            "placing %d groups in the %u slots of %s: expected groups that fill them evenly",
+            request->groups, chassis->gpus, chassis->name);
     if (chassis->fan.target_c > 0 || chassis->limit.law != ERG_HEAT_HOLD)
         return erg_fail(err, ERG_FAILED,
-                        "placing groups in %s: expected a chassis with constant fans and a limit "
-                        "that is held",
+                        "placing groups in %s: expected a chassis with constant fans and the "
+                        "limit's law \"hold\"",
                         chassis->name);
     return 0;
 }

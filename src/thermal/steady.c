@@ -1,12 +1,11 @@
-/* Steady states of heat: where temperatures settle, and the highest clocks that cap and heat allow.
- */
+/* Steady states: the final temperatures, and the highest clocks that power cap and heat allow. */
 #include "thermal/thermal_internal.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* Beyond it a die counts as running away. */
+/* Above it, a die counts as a thermal runaway. */
 static const double runaway_c = 1000;
 
 double erg_thermal_sink_factor(double fan_speed)
@@ -102,11 +101,11 @@ struct clock_search {
     const struct erg_heat_limit *limit;
     const struct erg_thermal_load *load;
     double base_c, k_per_w, step_mhz;
-    bool over_cap, too_hot; /* at the last clock that was tried */
+    bool over_cap, too_hot; /* at the last clock tried */
 };
 
-/* Where the die settles at a clock: power rises with the temperature that it makes, so that from
- * below the sequence rises to the lowest solution. */
+/* The final die temperature at a clock. Power rises with temperature, so the iteration from below
+ * rises to the lowest solution. */
 static void settle_at(const struct clock_search *at, double clock_mhz,
                       struct erg_thermal_point *point)
 {
@@ -145,8 +144,8 @@ static double clock_at(const struct clock_search *at, int64_t steps)
 }
 
 /*
- * Energy for a fixed piece of work need not rise with the clock where static power is a large part,
- * so the highest clock that is allowed is first looked for in coarse strides from the top.
+ * With a large static power, the energy of a fixed piece of work need not rise with the clock. So
+ * the search for the highest allowed clock starts at the top, in coarse strides.
  */
 void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_thermal_load *load,
                        double base_c, double k_per_w, struct erg_thermal_point *point)

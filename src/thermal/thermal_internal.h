@@ -1,21 +1,19 @@
-/*
- * Shared between the files of the thermal room: how air and fans couple the slots of a chassis.
- */
+/* Internal to the thermal room: the coupling of the slots of a chassis by air and fans. */
 #ifndef ERG_THERMAL_INTERNAL_H
 #define ERG_THERMAL_INTERNAL_H
 
 #include "thermal/thermal.h"
 
-/* Of the resistance from a sink to the air. */
+/* Factor on the resistance from a sink to the air, relative to the reference fan speed. */
 double erg_thermal_sink_factor(double fan_speed);
 
-/* Of the air of a slot, before GPUs warm it. */
+/* Temperature of a slot's air without the heat of GPUs. */
 double erg_thermal_inlet(const struct erg_chassis *chassis, unsigned slot);
 
 unsigned erg_thermal_lanes(const struct erg_chassis *chassis);
 
-/* By how many K a watt that the sink of slot `from` gives off warms the air of `slot`, at the fan's
- * reference speed. */
+/* Warming of the air of `slot` in K per watt of the sink of slot `from`, at the fan's reference
+ * speed. */
 double erg_thermal_air(const struct erg_chassis *chassis, unsigned lanes, unsigned slot,
                        unsigned from);
 

@@ -1,4 +1,4 @@
-/* Sensors of virtual time: power, energy and temperature as NVML would show them. */
+/* Virtual sensors: power, energy and temperature as NVML would report them. */
 #include "thermal/virtual_sensor.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ void erg_series_add(struct erg_series *series, double start_s, double value)
             erg_xrealloc(series->integral, series->capacity, sizeof *series->integral);
     }
     const size_t last = series->count++;
-    assert(last == 0 || start_s >= series->start_s[last - 1]); /* find() bisects */
+    assert(last == 0 || start_s >= series->start_s[last - 1]); /* find() uses bisection */
     series->start_s[last] = start_s;
     series->value[last] = value;
     series->integral[last] =
@@ -36,7 +36,7 @@ void erg_series_release(struct erg_series *series)
     *series = (struct erg_series){0};
 }
 
-/* The piece that a moment lies in; the first for what is before it. */
+/* The piece at a moment; the first piece for earlier moments. */
 static size_t find(const struct erg_series *series, double at_s)
 {
     size_t low = 0, high = series->count;
@@ -85,8 +85,8 @@ int64_t erg_virtual_energy(const struct erg_virtual_sensor *sensor,
     return (int64_t)floor(1e3 * erg_series_integral(power_w, erg_virtual_refresh(sensor, at_s)));
 }
 
-/* The sensor follows tau y' = x - y. Where x runs straight, y is behind it by tau times the slope
- * and an exponential. */
+/* The sensor follows tau y' = x - y. Where x is linear, y lags by tau times the slope plus an
+ * exponential. */
 struct lag {
     double at_s, shown_c;
 };
@@ -123,6 +123,7 @@ void erg_virtual_temperatures(const struct erg_virtual_sensor *sensor,
                    value[piece] + slope * (lag.at_s - start_s[piece]), slope);
             piece += end_s <= at_s[i];
         }
-        shown_c[i] = (int64_t)floor(lag.shown_c + 1e-9); /* not below whole degrees by rounding */
+        shown_c[i] = (int64_t)floor(lag.shown_c + 1e-9); /* rounding must not go below a whole
+                                                          * degree */
     }
 }

@@ -183,8 +183,8 @@ static int find_gpus(struct shifted *shifts, struct erg_kernel_power *power,
     }
     return joined ? 0
                   : erg_fail(err, ERG_FAILED,
-                             "the recording '%s' does not hold the energy of any GPU at the times "
-                             "of the traces; expected one made on the same node meanwhile",
+                             "the recording '%s' contains no GPU's energy at the times of the "
+                             "traces; expected one made on the same node at the same time",
                              recording);
 }
 
@@ -246,8 +246,7 @@ int erg_kernel_import(struct erg_kernel_lanes *lanes, const char *const *files, 
     if (result == 0 && lanes->count == 0)
         result = erg_fail(err, ERG_FAILED, "%s: no kernel that the rule counts", files[0]);
     if (result == 0 && !erg_exchange_waits_find(importing.waits, unix_of_lane, add_wait, lanes))
-        erg_log(ERG_LOG_WARNING,
-                "the traces have more than %d exchanges: their waits are not known",
+        erg_log(ERG_LOG_WARNING, "the traces have more than %d exchanges: their waits are unknown",
                 ERG_EXCHANGES_MOST);
     if (result == 0)
         result = measure(&importing, recording, err);

@@ -274,9 +274,9 @@ static int hand_on(struct kineto_reader *reader, struct erg_error *err)
                                     "key 'dur' of this kernel: expected from 0 to 1e12 "
                                     "microseconds");
     if (!reader->has_device && (reader->pid < 0 || reader->pid > INT32_MAX))
-        return erg_json_stream_fail(reader->stream, reader->spot, err,
-                                    "this kernel does not say its GPU; expected a number at "
-                                    "'args.device' or 'pid'");
+        return erg_json_stream_fail(
+            reader->stream, reader->spot, err,
+            "this kernel lacks its GPU; expected a number at 'args.device' or 'pid'");
     if (!reader->has_device)
         record->device = (int32_t)reader->pid;
     if (!reader->has_stream)

@@ -1,4 +1,4 @@
-/* The controller of a live cluster: its passes, its actions, and what it keeps. */
+/* The controller of a live cluster: its cycles, its actions, and the state that it stores. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@
 enum {
     TALKS_MOST_S = 30,
     LEASE_S = 30,
-    FORGOTTEN_MOST = 500, /* rows of the scheduler's tables, of jobs that are forgotten */
+    FORGOTTEN_MOST = 500, /* rows of the scheduler's tables for forgotten jobs */
 };
 
 struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
@@ -44,9 +44,9 @@ double erg_controller_virtual(const struct erg_controller *controller, double en
     return (engine_s - controller->began_s) * controller->setup.compress;
 }
 
-/* ---- making one ---- */
+/* ---- start ---- */
 
-/* A table for jobs that bring their profiles: powers of two up to all GPUs of a type. */
+/* A table for jobs with their own profiles: powers of two up to all GPUs of a type. */
 static struct erg_speeds *table_of(const struct erg_fleet *fleet)
 {
     int counts[32], count = 0, most = 1;
@@ -85,7 +85,7 @@ static void name_nodes(struct erg_controller *controller)
     }
 }
 
-/* The scheduler's clock goes on where that of the controller before it was. */
+/* The scheduler's clock continues that of the previous controller. */
 static int go_on_with_clock(struct erg_controller *controller, struct erg_error *err)
 {
     double epoch_s;
@@ -95,7 +95,7 @@ static int go_on_with_clock(struct erg_controller *controller, struct erg_error 
     return 0;
 }
 
-/* A controller that is all-zero; to be released where it fails, too. */
+/* Fills a zeroed controller; release it even after an error. */
 static int begin(struct erg_controller *controller, const struct erg_controller_setup *setup,
                  struct erg_error *err)
 {
@@ -114,7 +114,7 @@ static int begin(struct erg_controller *controller, const struct erg_controller_
     int result = 0;
     if (file->power_cap_w <= idle_w)
         result = erg_fail(err, ERG_FAILED,
-                          "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
+                          "the power cap of %g W cannot be kept: the cluster's idle GPUs draw %g W",
                           file->power_cap_w, idle_w);
     if (result == 0 && !setup->dry_run)
         result = erg_controller_folder(&controller->folder, file->slurm.spool, err) ||
@@ -188,13 +188,13 @@ void erg_controller_free(struct erg_controller *controller)
     if (!controller)
         return;
     release(controller);
-    free((char *)(uintptr_t)controller->setup.journal); /* its own */
+    free((char *)(uintptr_t)controller->setup.journal); /* a copy */
     free(controller);
 }
 
-/* The tables of the scheduler and of its policy keep a row of each job that ever came. Where most
- * of them are of jobs that are forgotten, all begins anew, as after the end of a controller: what
- * is known is in the journal. */
+/* The tables of the scheduler and of its policy keep a row for every job that ever arrived. When
+ * most rows belong to forgotten jobs, both start again, as after the end of a controller: the
+ * journal has all that they need. */
 static int renew(struct erg_controller *controller, struct erg_error *err)
 {
     if (controller->scheduler->jobs_count <= FORGOTTEN_MOST + 2 * controller->count)
@@ -227,7 +227,7 @@ bool erg_controller_is_busy(const struct erg_controller *controller)
 
 /* ---- actions ---- */
 
-/* What a plan file says of the GPUs that a job is to have. */
+/* The plan file for the GPUs that a job is to get. */
 static int write_plan(const struct erg_controller *controller, size_t i, struct erg_error *err)
 {
     const struct erg_managed_job *record = &controller->records[i];
@@ -248,7 +248,7 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
         .gpus_per_node = shape->gpus_per_node,
         .point = record->point,
         .slowdown = slowdown,
-        /* What is counted for the job, and nothing else. */
+        /* Only counts an action. */
         .power_w = idle_w + record->intended_w / erg_shape_gpus(shape),
         .capped = isfinite(controller->limits.cap_w),
         .iteration_s = speed->iteration_s * slowdown,
@@ -300,7 +300,7 @@ static int act(struct erg_controller *controller, const struct erg_action *actio
         answer = ERG_ENGINE_BROKEN;
     else
         answer = erg_reconcile_act(controller->setup.engine, controller->records, action, &why);
-    /* By the time after the command, which may have waited. */
+    /* The time after the command, which may have waited. */
     const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
     erg_reconcile_answer(record, action, answer, &controller->limits, now_s);
     controller->tracks[action->job].dirty = true;
@@ -309,7 +309,7 @@ static int act(struct erg_controller *controller, const struct erg_action *actio
                            answer == ERG_ENGINE_DONE ? "" : why.message, err);
 }
 
-/* A pass may wait long for the resource manager: the lease must be its own all the time. */
+/* A cycle may wait long for the resource manager: the lease must stay held all the time. */
 static int renew_lease(struct erg_controller *controller, struct erg_error *err)
 {
     const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
@@ -338,7 +338,7 @@ static int act_all(struct erg_controller *controller, struct erg_error *err)
     return 0;
 }
 
-/* ---- keeping ---- */
+/* ---- stored state ---- */
 
 static int keep(struct erg_controller *controller, struct erg_error *err)
 {
@@ -378,7 +378,7 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
     return result == 0 ? erg_journal_flush(controller->journal, err) : result;
 }
 
-/* Of actions that a controller before this one began and did not end nothing is known. */
+/* The effect of an action that an earlier controller started and did not finish is unknown. */
 static int doubt_open_actions(struct erg_controller *controller, struct erg_error *err)
 {
     struct erg_open_action *open = NULL;
@@ -412,9 +412,9 @@ static int recall(struct erg_controller *controller, struct erg_error *err)
     return 0;
 }
 
-/* ---- passes ---- */
+/* ---- cycles ---- */
 
-/* Nobody answers: wait longer each time. */
+/* No answer: increases the wait each time. */
 static void back_off(struct erg_controller *controller, const struct erg_error *why, double *wait_s)
 {
     if (controller->late_s == 0)
@@ -423,7 +423,7 @@ static void back_off(struct erg_controller *controller, const struct erg_error *
     *wait_s = controller->late_s;
 }
 
-/* When the next look is due. */
+/* The time of the next cycle. */
 static double next_wait(const struct erg_controller *controller)
 {
     const struct erg_live_slurm *slurm = &controller->setup.file->slurm;
@@ -488,11 +488,11 @@ int erg_controller_hand_back(struct erg_controller *controller, size_t *count,
         if (!controller->setup.dry_run &&
             engine->calls->hand_back(engine, record->id, record->token, track->request.gpus,
                                      &why) != ERG_ENGINE_DONE) {
-            erg_controller_note(controller, "job %u is not handed back: %s", record->id,
+            erg_controller_note(controller, "job %u could not be returned: %s", record->id,
                                 why.message);
             continue;
         }
-        erg_controller_note(controller, "job %u is the resource manager's own from now on",
+        erg_controller_note(controller, "job %u is now an ordinary job of the resource manager",
                             record->id);
         ++*count;
     }

@@ -1,4 +1,4 @@
-/* Turns the policy's decisions into the intents of the reconciler's records. */
+/* Turns the policy's decisions into intents in the reconciler's records. */
 #include "cluster/live/controller_internal.h"
 
 #include "io/json.h"
@@ -54,7 +54,7 @@ static bool has_node(const struct erg_placement *placement, int node)
     return false;
 }
 
-/* Where it runs it stays. */
+/* A running job stays where it is. */
 static bool is_avoided(const struct erg_controller *controller, size_t i, int node)
 {
     const struct erg_managed_job *record = &controller->records[i];
@@ -62,7 +62,8 @@ static bool is_avoided(const struct erg_controller *controller, size_t i, int no
            !has_node(&record->actual, node);
 }
 
-/* The node like `like` that has just enough free GPUs for a part of a job; -1: none has. */
+/* A node of the same kind as `like` with the fewest sufficient free GPUs for a part of a job; -1:
+ * there is none. */
 static int find_node(const struct erg_controller *controller, size_t i, int like, int gpus,
                      const struct erg_placement *chosen)
 {
@@ -80,9 +81,9 @@ static int find_node(const struct erg_controller *controller, size_t i, int like
 }
 
 /*
- * Policies do not know that a job failed on a node. One that gets GPUs there gets as many of
- * another such node instead; where no other has them, it steps aside for a while, so that they are
- * not kept for a job that is not placed there.
+ * Policies are not told that a job failed on a node. A job that gets GPUs there gets as many on
+ * another node of that kind instead. If no other has them, the job gives up its place for a while,
+ * so that no GPUs stay reserved for it.
  */
 static void steer(struct erg_controller *controller, size_t i)
 {
@@ -108,8 +109,8 @@ static void steer(struct erg_controller *controller, size_t i)
     if (avoided >= 0 && node >= 0) {
         erg_scheduler_correct(scheduler, id, &other);
     } else if (avoided >= 0) {
-        erg_controller_note(controller, "job %u steps aside: it failed on node %s lately",
-                            record->id, controller->node_names[avoided]);
+        erg_controller_note(controller, "job %u waits: it recently failed on node %s", record->id,
+                            controller->node_names[avoided]);
         erg_scheduler_withdraw(scheduler, id);
         record->not_before_s = controller->now_s + controller->limits.retry_s;
     }
@@ -118,7 +119,7 @@ static void steer(struct erg_controller *controller, size_t i)
 
 /* ---- decisions ---- */
 
-/* A job that has other GPUs, or none, from now on. */
+/* A job gets other GPUs, or none. */
 static void intend(struct erg_controller *controller, size_t i, json_t *changes)
 {
     struct erg_managed_job *record = &controller->records[i];
@@ -134,9 +135,9 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     const bool moves = !runs || !erg_placement_equal(&record->intended, &job->placement);
     track->dirty = true;
     if (!runs && before == 0 && job->state != ERG_JOB_REJECTED)
-        return; /* it stepped aside, and had nothing */
+        return; /* it was waiting already */
     if (job->state == ERG_JOB_REJECTED) {
-        erg_controller_note(controller, "job %u is turned away by the policy", record->id);
+        erg_controller_note(controller, "job %u is rejected by the policy", record->id);
         return;
     }
     if (runs && moves) {
@@ -151,7 +152,7 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     json_array_append_new(changes, change_json(record, before, after));
     struct erg_live_note *note;
     if (!moves)
-        note = erg_controller_note(controller, "job %u: to operating point %d", record->id,
+        note = erg_controller_note(controller, "job %u: now at operating point %d", record->id,
                                    job->point);
     else if (after == 0)
         note =
@@ -176,7 +177,7 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     snprintf(note->why, sizeof note->why, "policy %s", controller->setup.policy->name);
 }
 
-/* Points that keep the power cap, and what jobs draw at them. */
+/* Operating points that respect the power cap, and the resulting power of jobs. */
 static void pace(struct erg_controller *controller)
 {
     for (size_t i = 0; i < controller->count; i++) {
@@ -204,7 +205,8 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
     controller->decided_s = controller->now_s;
     controller->decisions++;
     json_t *changes = json_array();
-    int *jobs = erg_xmalloc((count + 1) * sizeof *jobs); /* the scheduler's own are gone soon */
+    int *jobs = erg_xmalloc((count + 1) * sizeof *jobs); /* a copy, since the scheduler's list
+                                                          * changes */
     memcpy(jobs, changed, count * sizeof *jobs);
     for (size_t k = 0; k < count; k++) {
         const size_t i =

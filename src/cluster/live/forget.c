@@ -1,4 +1,4 @@
-/* The data that a controller drops, so that neither its memory nor its files grow for ever. */
+/* Drops data of a controller, so that neither its memory nor its files grow without limit. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"
@@ -8,12 +8,12 @@
 #include <string.h>
 
 enum {
-    OVER_MOST = 200, /* jobs that are over, which the resource manager does not show any more */
-    HISTORY_ROWS = 100000, /* of each table of the journal */
+    OVER_MOST = 200,       /* ended jobs that the resource manager no longer lists */
+    HISTORY_ROWS = 100000, /* per table of the journal */
 };
 static const double each_s = 600, over_most_s = 86400;
 
-/* Whether it is over as far as a resource manager can tell that does not show it any more. */
+/* Returns true if the job has ended, as far as a missing entry of the resource manager can tell. */
 static bool is_over(const struct erg_managed_job *record)
 {
     return record->phase == ERG_PHASE_ENDED || record->phase == ERG_PHASE_CANCELLED ||
@@ -32,8 +32,8 @@ static int compare_since(const void *a, const void *b)
     return (x->since_s < y->since_s) - (x->since_s > y->since_s);
 }
 
-/* The indices of records to be dropped, marked: those that were over for long, and of the others
- * that are over all but the last. Returns how many. */
+/* Marks the records to be dropped: those that ended long ago, and of the other ended ones all but
+ * the last. Returns their number. */
 static size_t mark(const struct erg_controller *controller, bool *drop)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
@@ -57,7 +57,7 @@ static size_t mark(const struct erg_controller *controller, bool *drop)
     return dropped;
 }
 
-/* The policy's tables keep a job's number: one that comes back gets it again. */
+/* The policy's tables are indexed by job numbers: a job that returns gets its old number. */
 static void drop_records(struct erg_controller *controller)
 {
     bool *drop = erg_xcalloc(controller->count + 1, sizeof *drop);

@@ -1,4 +1,4 @@
-/* Slurm's lists of nodes, name by name. */
+/* Parses Slurm's lists of nodes. */
 #include "cluster/live/host_list.h"
 
 #include "base/memory.h"
@@ -20,7 +20,7 @@ struct host_range {
     int width; /* of numbers with leading zeros */
 };
 
-/* "001-004" up to a comma or the bracket. */
+/* Parses "001-004", up to a comma or the bracket. */
 static const char *read_range(struct host_range *range, const char *at)
 {
     size_t width = strspn(at, digits);
@@ -54,16 +54,17 @@ static int add_entry(struct erg_host_list *hosts, const char *head, const char *
         if (length == 0)
             return fail(err, whole, "a name is missing");
         if (hosts->count == ERG_HOST_LIST_MOST)
-            return fail(err, whole, "these are more than 100000 nodes");
+            return fail(err, whole, "the list has more than 100000 nodes");
         ERG_PUSH(hosts, items, erg_xstrdup(name));
         return 0;
     }
     const char *end = strchr(rest, ']');
     if (*rest != '[' || !end)
-        return fail(err, whole,
-                    *rest == '[' ? "a bracket is not closed"
-                                 : "a name has other characters than letters, digits, "
-                                   "'-', '_' and '.'");
+        return fail(
+            err, whole,
+            *rest == '['
+                ? "a bracket is not closed"
+                : "a name contains characters other than letters, digits, '-', '_' and '.'");
     for (const char *at = rest; at != end;) {
         struct host_range range;
         at = read_range(&range, at + 1);

@@ -1,4 +1,4 @@
-/* The folders of live jobs: made and written by their users, read as if by anybody. */
+/* The folders of live jobs. Their users write them, so their contents are not trusted. */
 #define _GNU_SOURCE /* O_PATH, getrandom */
 
 #include "cluster/live/job_folder.h"
@@ -21,14 +21,14 @@
 enum {
     MOST_REQUEST_BYTES = 1 << 20,
     MOST_PROFILE_BYTES = 4 << 20,
-    MOST_REPORTS_BYTES = 1 << 20, /* at a time */
+    MOST_REPORTS_BYTES = 1 << 20, /* per read */
     MOST_LINE_BYTES = 4096,
     MOST_GPUS = 1000000,
 };
 
 static const double most_unix_s = 1e11, most_s = 1e9;
 
-/* ---- what the files say ---- */
+/* ---- contents of the files ---- */
 
 /* clang-format off */
 VALUE(words, const char *, .type = ERG_FIELD_TEXT);
@@ -53,9 +53,9 @@ TABLE(request, T,
     LIST_OR_NONE("command", command, command_count, words),
     TEXT_OR_NONE("directory", directory));
 #undef T
-_Static_assert(sizeof(uid_t) == sizeof(uint32_t), "request.json has the uid in 32 bits");
+_Static_assert(sizeof(uid_t) == sizeof(uint32_t), "request.json has a 32-bit uid");
 
-/* A line of reports, with the number of its format. */
+/* A line of reports, with its format's version. */
 struct report_line {
     long version;
     struct erg_report report;
@@ -91,7 +91,7 @@ TABLE(plan, T,
 #undef T
 /* clang-format on */
 
-/* ---- folders of others ---- */
+/* ---- folders of other users ---- */
 
 static int fail_at(struct erg_error *err, const char *what, const char *spool, const char *token,
                    const char *name, const char *why)
@@ -114,14 +114,14 @@ static int fail_owner(struct erg_error *err, const char *spool, const char *toke
     return fail_at(err, "reading", spool, token, name, why);
 }
 
-/* The descriptor of SPOOL/TOKEN, or -1. */
+/* Returns the descriptor of SPOOL/TOKEN, or -1. */
 static int open_folder(const char *spool, const char *token, uid_t uid, struct erg_error *err)
 {
     struct stat info;
     if (!is_token(token))
         return erg_fail(err, ERG_FAILED,
-                        "'%.40s' is no token of a job, expected 16 hexadecimal digits", token);
-    /* Users may go through the spool, and not list it. */
+                        "'%.40s' is not a job's token, expected 16 hexadecimal digits", token);
+    /* Users may enter the spool, but not list it. */
     int above = open(spool, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (above < 0)
         return erg_fail(err, ERG_FAILED, "reading '%s': %s", spool, strerror(errno));
@@ -136,26 +136,26 @@ static int open_folder(const char *spool, const char *token, uid_t uid, struct e
     return fail_owner(err, spool, token, "", info.st_uid, uid);
 }
 
-/* A regular file of the user's in a folder: 1, and 0 where it is not there. */
+/* Opens a regular file of the user's in a folder. Returns 1, or 0 if there is none. */
 static int open_file(int *file, int in, const char *name, struct stat *info, uid_t uid,
                      const char *spool, const char *token, struct erg_error *err)
 {
-    /* Not blocking: a FIFO is opened at once, and refused. */
+    /* Nonblocking, so that a FIFO does not block; it is refused below. */
     *file = openat(in, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (*file < 0 && errno == ENOENT)
         return 0;
     if (*file < 0)
         return fail_at(err, "reading", spool, token, name,
-                       errno == ELOOP ? "it is a link, expected a file" : strerror(errno));
+                       errno == ELOOP ? "it is a link, expected a regular file" : strerror(errno));
     if (fstat(*file, info) == 0 && S_ISREG(info->st_mode) && info->st_uid == uid)
         return 1;
     close(*file);
     return S_ISREG(info->st_mode)
                ? fail_owner(err, spool, token, name, info->st_uid, uid)
-               : fail_at(err, "reading", spool, token, name, "it is no regular file, expected one");
+               : fail_at(err, "reading", spool, token, name, "it is not a regular file");
 }
 
-/* Up to `capacity` bytes from `from` on; -1 with errno. */
+/* Reads up to `capacity` bytes from offset `from`; returns -1 with errno. */
 static ssize_t read_at(int file, char *bytes, size_t capacity, off_t from)
 {
     size_t count = 0;
@@ -172,7 +172,7 @@ static ssize_t read_at(int file, char *bytes, size_t capacity, off_t from)
     return (ssize_t)count;
 }
 
-/* The whole of a user's file that is there, in the folder `in`. */
+/* Reads a user's whole file in the folder `in`. */
 static int read_file(char **text, size_t *length, size_t most, int in, const char *name,
                      const char *spool, const char *token, uid_t uid, struct erg_error *err)
 {
@@ -225,8 +225,8 @@ int erg_job_folder_make(char **folder, const char *spool, const char *token, str
     struct stat info;
     if (stat(spool, &info) != 0)
         return erg_fail(err, ERG_FAILED, "the spool '%s': %s", spool, strerror(errno));
-    /* A folder gets the group and the bit of the one above; a mode that is set later would take the
-     * bit away from users who are not of the group. */
+    /* A new folder inherits the group and the setgid bit. A later chmod would remove the bit for
+     * users who are not in the group. */
     const bool shared = info.st_mode & S_ISGID;
     char *path = erg_file_path(spool, token);
     mode_t before = umask(0);
@@ -256,7 +256,7 @@ int erg_job_folder_write_request(const char *folder, const struct erg_live_reque
     return result;
 }
 
-/* What becomes a line of a table, a column, or an argument. */
+/* Text that ends up in a line of a table, a column, or an argument. */
 static int check_words(const struct erg_live_request *request, const struct erg_json_place *place,
                        struct erg_error *err)
 {
@@ -285,7 +285,7 @@ int erg_job_folder_parse_request(struct erg_live_request *request, const char *n
     if (result == 0)
         result = check_words(request, &place, err);
     if (result == 0 && request->gpus_most < request->gpus)
-        result = erg_json_fail(&place, "gpus_most", err, "%d are less than the %d GPUs asked for",
+        result = erg_json_fail(&place, "gpus_most", err, "%d are fewer than the %d GPUs asked for",
                                request->gpus_most, request->gpus);
     if (isnan(request->deadline_unix_s))
         request->deadline_unix_s = INFINITY;
@@ -340,7 +340,7 @@ uint64_t erg_job_folder_stamp(const char *spool, const char *token, uid_t uid)
             continue;
         stamp = add_to_stamp(stamp, info.st_ino);
         stamp = add_to_stamp(stamp, (uint64_t)info.st_size);
-        /* Changes with contents, mode, owner and name. */
+        /* Changes with the contents, mode, owner and name. */
         stamp = add_to_stamp(stamp, (uint64_t)info.st_ctim.tv_sec);
         stamp = add_to_stamp(stamp, (uint64_t)info.st_ctim.tv_nsec);
     }
@@ -358,7 +358,7 @@ static void ignore(struct erg_report_reader *reader, const char *why)
     }
 }
 
-/* Whether a report is of what was there before, or of another world. */
+/* Returns true if a report describes an earlier state, or other GPUs. */
 static bool goes_back(const struct erg_report *last, const struct erg_report *report)
 {
     return report->incarnation == last->incarnation &&
@@ -380,7 +380,7 @@ static bool read_report(struct erg_report_reader *reader, const char *line, size
     if (erg_fields_read(&line_fields, &place, &read, &arena, &err) != 0)
         ignore(reader, err.message);
     else if (goes_back(&reader->last, &read.report))
-        ignore(reader, "the iteration or the checkpoint goes back");
+        ignore(reader, "the iteration or the checkpoint decreased");
     else if (read.report.incarnation >= reader->last.incarnation) {
         reader->last = read.report;
         fresh = true;
@@ -469,7 +469,7 @@ int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
     json_t *document = erg_fields_json(&plan_fields, plan);
     char *text = erg_json_text(document);
     json_decref(document);
-    unlinkat(in, temporary, 0); /* that of one who was killed */
+    unlinkat(in, temporary, 0); /* left by a killed process */
     int file = openat(in, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     bool written = file >= 0 && fchmod(file, 0644) == 0 && write_whole(file, text) == 0;
     int failure = errno;

@@ -1,20 +1,20 @@
 /*
- * The folder of a live job, SPOOL/TOKEN, which belongs to the job's user: what was asked for, what
- * its trainer reports, and the plan that the controller leaves for it.
+ * The folder of a live job, SPOOL/TOKEN, which belongs to the job's user: the request, the reports
+ * of the trainer, and the plan that the controller writes for it.
  *
- *   request.json   what was asked for; written once, by "ergon submit"
- *   profile.csv    times and powers by shape (speed_table.h), if it was made; by "ergon submit"
- *   reports.jsonl  a line of progress each; appended by the trainer or "ergon run-job"
- *   incarnation.N  made by the Nth incarnation when it begins; the highest may commit
- *   plan.json      shape, operating point and what the policy expects; by the controller
- *   job.yaml       what "ergon train" trains, or
- *   script         what the user runs instead, where it is one; by "ergon submit"
- *   job.N.yaml     the former with the layout of an incarnation; by "ergon run-job"
+ *   request.json   the request; written once, by "ergon submit"
+ *   profile.csv    optional: times and powers by shape (speed_table.h); by "ergon submit"
+ *   reports.jsonl  one line per progress report; by the trainer or "ergon run-job"
+ *   incarnation.N  made by the Nth incarnation when it starts; the highest may commit
+ *   plan.json      shape, operating point and the policy's estimates; by the controller
+ *   job.yaml       the job of "ergon train", or
+ *   script         the user's program; by "ergon submit"
+ *   job.N.yaml     job.yaml with the layout of an incarnation; by "ergon run-job"
  *   run            folder of the run of "ergon train"
- *   log            of the batch script
+ *   log            output of the batch script
  *
- * The controller takes all of it but plan.json for hostile: sizes are bounded, links are not
- * followed, wrong lines are ignored and counted, and the folder's owner must be the job's user.
+ * The controller treats everything except plan.json as hostile: sizes are limited, links are not
+ * followed, invalid lines are skipped and counted, and the owner must be the job's user.
  */
 #ifndef ERG_CLUSTER_LIVE_JOB_FOLDER_H
 #define ERG_CLUSTER_LIVE_JOB_FOLDER_H
@@ -32,111 +32,109 @@
 struct erg_live_request {
     const char *name;          /* of the job, for people */
     const char *family, *size; /* of its workload (job_trace.h) */
-    long batch;                /* samples of an iteration */
+    long batch;                /* samples per iteration */
     double iterations;         /* at least 1 */
     double submitted_unix_s;
     double deadline_unix_s; /* INFINITY: none */
-    double weight;          /* 1: as others */
-    int gpus, gpus_most;    /* asked for; never more than */
-    const char *type;       /* of GPU; NULL: any */
+    double weight;          /* default: 1 */
+    int gpus, gpus_most;    /* requested number; upper limit */
+    const char *type;       /* GPU type; NULL: any */
     uid_t uid;
     bool has_profile;
-    /* What "ergon run-job" starts: a program and its arguments; or with none of them "ergon train"
-     * on the folder's job.yaml, and these are further options. */
-    bool trains,
-        per_node; /* per_node: the program is started once on each node, not for each GPU */
+    /* The command that "ergon run-job" starts: a program and its arguments. Without a program,
+     * these are further options of "ergon train", which trains the folder's job.yaml. */
+    bool trains, per_node; /* per_node: the program is started once per node, not once per GPU */
     const char **command;
     size_t command_count;
-    const char *directory; /* where it runs: that of the submission */
+    const char *directory; /* working directory: that of the submission */
 };
 
-/* A token of random bits. */
+/* A random token. */
 int erg_job_folder_token(char token[ERG_TOKEN_LENGTH + 1], struct erg_error *err);
 
 /*
- * Makes SPOOL/TOKEN; `folder` is to be freed. Where the spool hands its group down (its mode has
- * the bit setgid), that group may read and write; else nobody but the user.
+ * Makes SPOOL/TOKEN; free `folder`. If the spool has the setgid bit, its group may read and write;
+ * otherwise only the user may.
  */
 int erg_job_folder_make(char **folder, const char *spool, const char *token, struct erg_error *err);
 
-/* Writes request.json, the last that is written: a folder without it is no job's yet. */
+/* Writes request.json, the last file of a submission: a folder without it is ignored. */
 int erg_job_folder_write_request(const char *folder, const struct erg_live_request *request,
                                  struct erg_error *err);
 
-/* Reads the request of a folder that must belong to `uid`; strings are put into the arena. */
+/* Reads the request in a folder that must belong to `uid`; the arena owns its strings. */
 int erg_job_folder_request(struct erg_live_request *request, const char *spool, const char *token,
                            uid_t uid, struct erg_arena *arena, struct erg_error *err);
 
-/* The same of bytes; `name` stands for the file in messages. */
+/* The same from memory; `name` stands for the file in messages. */
 int erg_job_folder_parse_request(struct erg_live_request *request, const char *name,
                                  const char *text, size_t length, struct erg_arena *arena,
                                  struct erg_error *err);
 
-/* The folder's profile.csv, to be freed: bounded and as untrusted as the rest. */
+/* Returns the folder's profile.csv; free it. Its size is limited, and it is not trusted. */
 int erg_job_folder_profile(char **text, size_t *length, const char *spool, const char *token,
                            uid_t uid, struct erg_error *err);
 
-/* A number that becomes another one when the folder, its request or its profile do, or come or
- * go. */
+/* A number that changes when the folder, its request or its profile changes, appears or
+ * vanishes. */
 uint64_t erg_job_folder_stamp(const char *spool, const char *token, uid_t uid);
 
-/* A report, as train/log/job_report.h writes it; what one does not say is NAN. */
+/* A report, as train/log/job_report.h writes it; missing values are NAN. */
 struct erg_report {
     long incarnation; /* from 1 */
     enum erg_job_state state;
-    double iteration;      /* done */
-    double iteration_s;    /* of late */
+    double iteration;      /* iterations done */
+    double iteration_s;    /* recent mean */
     double joules;         /* of this incarnation */
-    double checkpoint;     /* the last one's iteration */
-    double load_s, save_s; /* how long loading and the last saving took */
-    double mono_s;         /* of the trainer's own clock: only for differences */
-    long plan;             /* number of the plan that all its GPUs follow; 0: it does not say */
+    double checkpoint;     /* iteration of the last one */
+    double load_s, save_s; /* time of loading, and of the last saving */
+    double mono_s;         /* the trainer's own clock: only differences are meaningful */
+    long plan;             /* number of the plan that all its GPUs follow; 0: not reported */
 };
 
-/* What has been read of a folder's reports so far; empty at first. */
+/* The reports of a folder read so far; zero at first. */
 struct erg_report_reader {
     off_t at;
     ino_t inode;
-    bool skipping;          /* private: inside of a line that is too long */
-    size_t ignored;         /* lines that were no reports */
-    char ignored_why[160];  /* of the first such */
+    bool skipping;          /* private: inside a line that is too long */
+    size_t ignored;         /* invalid lines */
+    char ignored_why[160];  /* reason for the first */
     struct erg_report last; /* of the highest incarnation; incarnation 0: none yet */
 };
 
-/* Reads what was appended since; `fresh` says whether there was a report. Bounded: at most 1 MiB at
- * a time; an endless line is skipped. */
+/* Reads appended reports; `fresh` is true if there were any. Reads at most 1 MiB per call; skips
+ * lines without an end. */
 int erg_job_folder_reports(struct erg_report_reader *reader, bool *fresh, const char *spool,
                            const char *token, uid_t uid, struct erg_error *err);
 
-/* The same of bytes that follow those before; says how many of them are whole lines, or are
- * skipped.
- */
+/* The same from memory, following the bytes before; returns the number of bytes in whole or skipped
+ * lines. */
 size_t erg_report_reader_add(struct erg_report_reader *reader, bool *fresh, const char *bytes,
                              size_t count);
 
-/* What the controller leaves. */
+/* The plan that the controller writes. */
 struct erg_live_plan {
-    long number; /* from 1; each that is written has a higher one. 0: it has none */
+    long number; /* from 1, increasing; 0: none */
     const char *type;
     int nodes, gpus_per_node;
     int point;          /* 0: the fastest */
-    double slowdown;    /* against the fastest point */
-    double power_w;     /* of one GPU */
-    bool capped;        /* under a power cap: power_w is the most that it may draw on the mean */
-    double iteration_s; /* expected at that point; NAN: not known */
-    const char *layout; /* "t=2,p=4,…" as "ergon layout" has it; NULL: not said */
+    double slowdown;    /* compared with the fastest point */
+    double power_w;     /* per GPU */
+    bool capped;        /* under a power cap: power_w is the upper limit of the mean power */
+    double iteration_s; /* expected at that point; NAN: unknown */
+    const char *layout; /* "t=2,p=4,…", as of "ergon layout"; NULL: not given */
 };
 
-/* By rename into a folder of a user's: never through a link. */
+/* Writes the plan into a user's folder and renames it; never follows a link. */
 int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
                         const struct erg_live_plan *plan, struct erg_error *err);
 
-/* What a controller has left: 1, and 0 where there is no plan. A file that is not of this process's
- * user is none of a controller's, and an error. */
+/* Reads the plan of a controller: returns 1, or 0 if there is none. A file of another user is an
+ * error. */
 int erg_job_folder_find_plan(struct erg_live_plan *plan, const char *spool, const char *token,
                              uid_t uid, struct erg_arena *arena, struct erg_error *err);
 
-/* The same of one's own folder; `type` NULL where there is nothing yet. */
+/* The same in one's own folder; `type` is NULL if there is no plan yet. */
 int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
                              struct erg_arena *arena, struct erg_error *err);
 

@@ -27,7 +27,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* "1-02:03:04", "03:04"; NAN for another text. */
+/* "1-02:03:04", "03:04"; NAN for other texts. */
 static double read_elapsed(const char *text)
 {
     if (text[strspn(text, "0123456789-:")])
@@ -54,7 +54,7 @@ static double read_elapsed(const char *text)
     }
 }
 
-/* Nodes of a job; 0 for a text that is no number of nodes. */
+/* Number of nodes of a job; 0 if the text is not a number. */
 static int read_nodes(const char *text)
 {
     long count;
@@ -115,7 +115,7 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
     return true;
 }
 
-/* The folder's state; none for an unreadable folder. */
+/* The state in the folder; none if the folder is unreadable. */
 static void read_folder(struct erg_live_line *line, const char *spool, struct erg_arena *arena)
 {
     struct erg_report_reader reader = {0};
@@ -125,7 +125,7 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
     line->is_readable =
         erg_job_folder_request(&line->request, spool, line->token, uid, arena, &ignored) == 0;
     off_t before;
-    do { /* a long file in pieces */
+    do { /* read a long file in pieces */
         before = reader.at;
         if (erg_job_folder_reports(&reader, &fresh, spool, line->token, uid, &ignored) != 0)
             break;
@@ -141,7 +141,7 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
 
 /* ---- the controller's state ---- */
 
-/* The age beyond which it belongs to a controller that has ended. */
+/* Beyond this age, its controller has ended. */
 static const double fresh_s = 300;
 
 void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
@@ -170,7 +170,7 @@ void erg_live_list_status(struct erg_live_list *list, const char *text, size_t l
     json_decref(root);
 }
 
-/* Any user may put a file into the spool: only that of its owner or root counts. */
+/* Any user may put a file into the spool: only one of the spool's owner or root is used. */
 static void read_status(struct erg_live_list *list, const char *spool)
 {
     struct stat above, info;

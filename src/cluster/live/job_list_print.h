@@ -1,4 +1,4 @@
-/* What live jobs have and do: a table for people, or a document. */
+/* Live jobs for people, as a table, or as a document. */
 #ifndef ERG_CLUSTER_LIVE_JOB_LIST_PRINT_H
 #define ERG_CLUSTER_LIVE_JOB_LIST_PRINT_H
 

@@ -44,12 +44,12 @@ static const struct erg_database_format format = {
     .each_sql = "SELECT id, token, verb, node FROM action WHERE ended_unix_s IS NULL ORDER BY id",
 };
 
-/* A file of fewer pages is not worth a copy. */
+/* A file of fewer pages is not worth compacting. */
 enum { PAGES_LEAST = 256 };
 
 struct erg_journal {
     struct erg_database database;
-    int lock; /* of PATH.lock: SQLite's own locks are released between changes */
+    int lock; /* on PATH.lock: SQLite releases its own locks between changes */
 };
 
 int erg_journal_open(struct erg_journal **out, const char *path, struct erg_error *err)
@@ -61,10 +61,9 @@ int erg_journal_open(struct erg_journal **out, const char *path, struct erg_erro
     if (file < 0)
         result = erg_fail(err, ERG_FAILED, "opening '%s': %s", lock.data, strerror(errno));
     else if (flock(file, LOCK_EX | LOCK_NB) != 0)
-        result = erg_fail(err, ERG_FAILED,
-                          "another controller has the journal '%s'; \"ergon schedule --status\" "
-                          "shows what it does",
-                          path);
+        result = erg_fail(
+            err, ERG_FAILED,
+            "another controller uses the journal '%s'; see \"ergon schedule --status\"", path);
     erg_text_release(&lock);
     struct erg_journal *journal = erg_xcalloc(1, sizeof *journal);
     journal->lock = file;
@@ -108,7 +107,7 @@ static int put_entry(struct erg_journal *journal, const char *kind, const char *
     return result;
 }
 
-/* `*text` is to be freed; NULL: there is none. */
+/* Free *text; NULL: there is none. */
 static int get_entry(struct erg_journal *journal, const char *kind, const char *key, char **text,
                      struct erg_error *err)
 {
@@ -143,7 +142,7 @@ struct kept_slice {
     const char *gpus; /* bits, hexadecimal */
 };
 
-/* A record as the file has it. */
+/* A record in the file: only what cannot be observed again; times are UTC. */
 struct kept_job {
     struct erg_managed_job record; /* of it what cannot be seen anew; times are UTC */
     const struct kept_slice *intended, *asked;
@@ -151,7 +150,7 @@ struct kept_job {
     const char *reason;
     double attained_gpu_s;
     int starts, chosen_point;
-    double kept_unix_s; /* when it was written */
+    double kept_unix_s; /* time of the write */
 };
 
 /* clang-format off */
@@ -198,7 +197,7 @@ static void keep_placement(const struct kept_slice **to, size_t *count,
     *count = (size_t)placement->count;
 }
 
-/* Drops a placement with a node that is not there any more. */
+/* Drops a placement on a node that is no longer in the fleet. */
 static void take_placement(struct erg_placement *placement, const struct kept_slice *kept,
                            size_t count, const char *const *node_names, int nodes)
 {
@@ -242,10 +241,11 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
     return result;
 }
 
-/* No job waits longer after a failure (struct erg_reconcile_limits). */
+/* Upper limit of every wait after a failure (struct erg_reconcile_limits). */
 static const double waits_most_s = 600;
 
-/* A time by the engine's clock, at most `most_s`: the calendar's may have gone back since. */
+/* Converts a time to the engine's clock, at most `most_s`: the calendar's clock may have been set
+ * back. */
 static double engine_time(double unix_s, double zero_s, double most_s)
 {
     return unix_s - zero_s > most_s ? most_s : unix_s - zero_s; /* NAN: never */
@@ -358,9 +358,9 @@ static int change(struct erg_journal *journal, const char *sql, const struct val
     return result;
 }
 
-/* ---- forgetting ---- */
+/* ---- deletion of old rows ---- */
 
-/* A number that a statement returns. */
+/* The number that a statement returns. */
 static int ask(struct erg_journal *journal, const char *sql, int64_t *number, struct erg_error *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -382,7 +382,7 @@ struct tokens {
     size_t count, capacity;
 };
 
-/* Those of a former version do not say when they were written, and stay. */
+/* Rows of a former version lack the time of the write, and stay. */
 static int find_unneeded(struct erg_journal *journal, struct tokens *tokens,
                          const struct erg_journal_needs *needs, struct erg_error *err)
 {
@@ -441,7 +441,7 @@ int erg_journal_forget(struct erg_journal *journal, const struct erg_journal_nee
     if (result != 0 || ask(journal, "PRAGMA page_count", &pages, err) != 0 ||
         ask(journal, "PRAGMA freelist_count", &unused, err) != 0)
         return -1;
-    /* A disk that is too full for the copy that this takes is no reason to end. */
+    /* A disk that is too full for the compacted copy is not an error. */
     if (pages > PAGES_LEAST && unused > pages / 2)
         erg_database_execute(&journal->database, "VACUUM", "writing to", NULL);
     return 0;
@@ -485,7 +485,7 @@ int erg_journal_take_open(struct erg_journal *journal, struct erg_open_action **
         struct erg_open_action one = {
             .action = {.verb = (enum erg_action_verb)sqlite3_column_int(each, 2),
                        .node = sqlite3_column_int(each, 3),
-                       .why = "its controller died"}};
+                       .why = "the controller died"}};
         snprintf(one.token, sizeof one.token, "%s", (const char *)sqlite3_column_text(each, 1));
         ERG_PUSH(&open, items, one);
     }
@@ -598,17 +598,18 @@ int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
     *path = NULL;
     int result = 0;
     if (mkdir(at, 0755) != 0 && errno != EEXIST)
-        result = erg_fail(err, ERG_FAILED,
-                          "making '%s': %s; expected the spool to be a folder that the controller "
-                          "can write to",
-                          at, strerror(errno));
+        result = erg_fail(
+            err, ERG_FAILED,
+            "making '%s': %s; expected the spool to be a folder that the controller can write to",
+            at, strerror(errno));
     else if (lstat(at, &status) != 0)
         result = erg_fail(err, ERG_FAILED, "'%s': %s", at, strerror(errno));
     else if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022))
-        result = erg_fail(err, ERG_FAILED,
-                          "'%s' is not a folder of user %ld that nobody else can write to: remove "
-                          "it, or run the controller as its owner",
-                          at, (long)geteuid());
+        result =
+            erg_fail(err, ERG_FAILED,
+                     "'%s' must be a folder that only its owner, user %ld, can write to: remove "
+                     "it, or run the controller as its owner",
+                     at, (long)geteuid());
     if (result == 0)
         *path = at;
     else

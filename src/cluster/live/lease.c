@@ -1,4 +1,4 @@
-/* Takes, renews and gives back the lease of a spool. */
+/* Takes, renews and releases the lease of a spool. */
 #define _GNU_SOURCE /* getrandom, st_mtim */
 #include "cluster/live/lease.h"
 
@@ -19,13 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The part of a lease's time in which its holder may renew it: its actions then end long before
- * others may take the next lease. */
+/* Its holder may renew the lease during this part of its time: the holder's actions then end long
+ * before others may take the next lease. */
 static const double renewable = 2.0 / 3;
 
-static const char nobody[] = "-";
+static const char no_owner[] = "-";
 
-/* Where a process id means the same process. */
+/* The scope in which a process id identifies a process. */
 struct space {
     char host[256], boot[40], pids[32];
 };
@@ -45,13 +45,13 @@ static struct space this_space(void)
     return space;
 }
 
-/* A lease as its file has it. */
+/* The contents of a lease's file. */
 struct written {
     char owner[17];
     struct space space;
     long pid;
-    double seconds;    /* for which it holds */
-    double modified_s; /* by the file system's clock */
+    double seconds;    /* duration */
+    double modified_s; /* on the file system's clock */
 };
 
 static char *path_of(const char *folder, long number)
@@ -68,7 +68,7 @@ static void add_lines(struct erg_text *text, const char *owner, double seconds)
                     (long)getpid(), seconds);
 }
 
-/* The next line of a text, cut off where it does not fit. */
+/* The next line of a text, truncated if it is too long. */
 static void take_line(const char **text, char *line, size_t capacity)
 {
     const size_t length = strcspn(*text, "\n");
@@ -81,7 +81,7 @@ static double modified(const struct stat *info)
     return (double)info->st_mtim.tv_sec + 1e-9 * (double)info->st_mtim.tv_nsec;
 }
 
-/* An unreadable lease belongs to another controller, and expires a while after it was written. */
+/* An unreadable lease belongs to another controller, and expires some time after it was written. */
 static void read_lease(struct written *lease, const char *folder, long number)
 {
     char *path = path_of(folder, number), *text, pid[24], seconds[32];
@@ -99,14 +99,14 @@ static void read_lease(struct written *lease, const char *folder, long number)
         take_line(&at, seconds, sizeof seconds);
         lease->pid = strtol(pid, NULL, 10);
         const double holds_s = strtod(seconds, NULL);
-        if (holds_s > 0 || strcmp(lease->owner, nobody) == 0)
+        if (holds_s > 0 || strcmp(lease->owner, no_owner) == 0)
             lease->seconds = holds_s;
         free(text);
     }
     free(path);
 }
 
-/* The highest number, 0 without a lease yet; -1 where the folder cannot be read. Removes those
+/* The highest number; 0 if there is no lease yet; -1 if the folder cannot be read. Removes those
  * below `keep`. */
 static long highest_in(const char *folder, long keep)
 {
@@ -127,7 +127,7 @@ static long highest_in(const char *folder, long keep)
     return highest;
 }
 
-/* Whether its process is known to live no more. */
+/* Returns true if its process has certainly ended. */
 static bool is_dead(const struct written *lease)
 {
     const struct space here = this_space();
@@ -141,11 +141,11 @@ static int lose(struct erg_lease *lease, const char *folder, const struct writte
 {
     lease->number = 0;
     return erg_fail(err, ERG_FAILED,
-                    "another controller, process %ld on host '%s', has '%s' for %.0f s more",
+                    "another controller, process %ld on host '%s', holds '%s' for another %.0f s",
                     holder->pid, holder->space.host, folder, left_s > 0 ? left_s : 0);
 }
 
-/* Another controller has taken the next one. */
+/* Another controller has taken the next number. */
 static int lose_to(struct erg_lease *lease, const char *folder, long number, struct erg_error *err)
 {
     struct written holder;
@@ -158,7 +158,8 @@ static int take(struct erg_lease *lease, const char *folder, const char *own, lo
 {
     char *path = path_of(folder, number);
     struct stat info;
-    /* On NFS the answer may be lost: then two names say that it was done. */
+    /* On NFS the reply may be lost: then the file has two names, which shows that the link was
+     * made. */
     const int failure = link(own, path) == 0 ? 0 : errno;
     const bool taken = failure == 0 || (stat(own, &info) == 0 && info.st_nlink == 2);
     int result = 0;
@@ -169,7 +170,7 @@ static int take(struct erg_lease *lease, const char *folder, const char *own, lo
     const long highest = result == 0 ? highest_in(folder, taken ? number : 0) : number;
     if (result == 0 && (!taken || highest != number)) {
         if (taken)
-            unlink(path); /* of a number that others are beyond */
+            unlink(path); /* of a number that others have passed */
         result = lose_to(lease, folder, highest, err);
     }
     if (result == 0)
@@ -202,7 +203,7 @@ static int renew(struct erg_lease *lease, const char *folder, const char *own, d
         const long after = highest_in(folder, 0);
         return after > highest ? lose_to(lease, folder, after, err) : result;
     }
-    if (!held && strcmp(last.owner, nobody) != 0 && left_s > 0 && !is_dead(&last))
+    if (!held && strcmp(last.owner, no_owner) != 0 && left_s > 0 && !is_dead(&last))
         return lose(lease, folder, &last, left_s, err);
     return take(lease, folder, own, highest + 1, err);
 }
@@ -228,7 +229,7 @@ int erg_lease_renew(struct erg_lease *lease, const char *folder, double seconds,
     if (result) {
         result = renew(lease, folder, own, modified(&info), seconds, err);
     } else {
-        /* No controller can take it while none can write. */
+        /* While no process can write, no other controller can take it. */
         const long highest = highest_in(folder, 0);
         result =
             lease->number > 0 && highest > lease->number ? lose_to(lease, folder, highest, err) : 1;
@@ -245,7 +246,7 @@ void erg_lease_give_back(struct erg_lease *lease, const char *folder)
         return;
     struct erg_text text = {0};
     char *path = path_of(folder, lease->number);
-    add_lines(&text, nobody, 0);
+    add_lines(&text, no_owner, 0);
     erg_file_write(path, text.data, text.count, NULL);
     free(path);
     erg_text_release(&text);

@@ -55,7 +55,7 @@ static bool is_over(enum erg_live_phase phase)
     return phase == ERG_PHASE_ENDED || phase == ERG_PHASE_CANCELLED;
 }
 
-/* GPUs that jobs do not have any more come first, so that row by row no GPU has two jobs. */
+/* Rows that release GPUs come first, so that no row gives a GPU to two jobs. */
 static void add_leaving(struct erg_controller *controller, size_t i)
 {
     const struct erg_managed_job *record = &controller->records[i];
@@ -88,8 +88,8 @@ static void add_coming(struct erg_controller *controller, size_t i)
     erg_placement_assign(&track->shown, &record->actual);
 }
 
-/* A file of its own for each controller, or part of its time, which begins with all that is there:
- * the one before it is kept. */
+/* Each controller starts a new file with the whole present state, and again after some time; the
+ * previous file is kept. */
 static int begin_file(struct erg_controller *controller, const char *path, struct erg_error *err)
 {
     struct erg_text header = {0};
@@ -142,7 +142,7 @@ void erg_controller_write_events(struct erg_controller *controller)
             add_coming(controller, i);
     if (result == 0 && controller->events.count > 0)
         result = append(controller, path, &why);
-    if (result != 0) { /* the next file begins with all that is there then */
+    if (result != 0) { /* the next file starts with the whole state */
         if (!controller->events_late)
             erg_controller_note(controller, "%s", why.message);
         controller->events_begun = false;

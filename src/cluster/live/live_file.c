@@ -1,4 +1,4 @@
-/* The reader of the live file. */
+/* Reads the live file. */
 #include "cluster/live/live_file.h"
 
 #include "base/text.h"
@@ -37,7 +37,7 @@ static int compare_names(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* A node is of one type only. */
+/* A node belongs to one type. */
 static int check_names(const struct erg_live_file *live, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
@@ -48,7 +48,7 @@ static int check_names(const struct erg_live_file *live, const struct erg_yaml *
     qsort(sorted, count, sizeof *sorted, compare_names);
     for (size_t i = 1; i < count && result == 0; i++)
         if (!strcmp(sorted[i - 1], sorted[i]))
-            result = erg_yaml_fail(yaml, "types", err, "the node '%s' is there twice", sorted[i]);
+            result = erg_yaml_fail(yaml, "types", err, "the node '%s' is listed twice", sorted[i]);
     free(sorted);
     return result;
 }
@@ -84,7 +84,7 @@ static int check_slurm(struct erg_live_file *live, const struct erg_yaml *yaml,
         slurm->settle_s = 5;
     if (slurm->spool[0] != '/')
         return erg_yaml_fail(yaml, "slurm.spool", err,
-                             "expected an absolute path, which is the same on all nodes, got '%s'",
+                             "expected an absolute path, valid on all nodes, got '%s'",
                              slurm->spool);
     return erg_yaml_check_range(yaml, "slurm.poll_s", slurm->poll_s, 0.01, 3600, err) ||
                    erg_yaml_check_range(yaml, "slurm.settle_s", slurm->settle_s, 0, 3600, err)
@@ -92,7 +92,7 @@ static int check_slurm(struct erg_live_file *live, const struct erg_yaml *yaml,
                : 0;
 }
 
-/* From the folder of the file. */
+/* Relative to the folder of the file. */
 static void place_profiles(struct erg_live_file *live, const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -1,17 +1,17 @@
 /*
- * The live file: a fleet (cluster/fleet.h) whose nodes have names, and how jobs are managed on it.
+ * The live file: a fleet (cluster/fleet.h) with names of nodes, and how jobs are managed on it.
  *
  *   slurm:
  *     partition: ergon        # of the managed jobs
- *     spool: /shared/ergon    # folder of the jobs' folders, seen by all nodes
- *     poll_s: 2               # between two looks at Slurm; optional, 2
- *     settle_s: 5             # least time between two decisions; optional, 5
- *   policy: ergon             # optional, ergon
+ *     spool: /shared/ergon    # folder of the jobs' folders, visible to all nodes
+ *     poll_s: 2               # time between two cycles; default: 2
+ *     settle_s: 5             # least time between two decisions; default: 5
+ *   policy: ergon             # default: ergon
  *   profiles: profiles        # folder of published profiles, for jobs like those in them;
- *                             # optional; a relative path starts at the file's folder
+ *                             # optional; relative to the file's folder
  *   power_cap_w: 90000        # of all GPUs; optional
  *   types:                    # as in the fleet's file, except for:
- *     - nodes: h[001-004]     # names, as Slurm writes them, in place of a number
+ *     - nodes: h[001-004]     # names in Slurm's notation instead of a number
  */
 #ifndef ERG_CLUSTER_LIVE_LIVE_FILE_H
 #define ERG_CLUSTER_LIVE_LIVE_FILE_H
@@ -26,7 +26,7 @@ struct erg_live_file {
         char *partition, *spool; /* the spool's path is absolute */
         double poll_s, settle_s;
     } slurm;
-    char *profiles;     /* NULL: there are none */
+    char *profiles;     /* NULL: none */
     double power_cap_w; /* INFINITY: none */
     char *policy_name;
     const struct erg_policy *policy;

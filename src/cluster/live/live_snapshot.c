@@ -1,4 +1,4 @@
-/* Snapshots of a resource manager: the names of states, and releasing one. */
+/* Snapshots of a resource manager: names of states, and release. */
 #include "cluster/live/live_engine.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* How fast jobs are: what profiles say of them, and what was measured, over restarts too. */
+/* Speeds of jobs: from profiles, and measured ones, which survive a restart of the controller. */
 #include "cluster/live/controller_internal.h"
 
 #include "cluster/profiles_internal.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- workloads that come ---- */
+/* ---- arriving workloads ---- */
 
 static const struct erg_live_track *track_of_token(const struct erg_controller *controller,
                                                    const char *token)
@@ -29,8 +29,8 @@ static int compare_rows(const void *a, const void *b)
     return (x->time_s > y->time_s) - (x->time_s < y->time_s);
 }
 
-/* The rows of one shape from `first` on, by rising time. Those that draw no less than a faster one
- * are left out. */
+/* The rows of one shape, starting with `first`, by increasing time. Rows that draw at least as much
+ * as a faster one are left out. */
 static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
                          const struct erg_profile_row *first, size_t left)
 {
@@ -78,8 +78,8 @@ static int fill_from_folder(struct erg_controller *controller, struct erg_speeds
     return result;
 }
 
-/* A job that brings its profile has a workload of its own, named by its token: its profile affects
- * no other job. */
+/* A job with its own profile has its own workload, named by its token: the profile affects no other
+ * job. */
 int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
                                const struct erg_trace_workload *what, struct erg_error *err)
 {
@@ -92,9 +92,9 @@ int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int wor
                : 0;
 }
 
-/* ---- what was measured ---- */
+/* ---- measurements ---- */
 
-/* A cell of the table by names, so that it can be found again in another one. */
+/* A cell of the table by names, which identify it in another table. */
 static json_t *measured_json(const struct erg_scheduler *scheduler,
                              const struct erg_measured_speed *measured)
 {
@@ -107,7 +107,7 @@ static json_t *measured_json(const struct erg_scheduler *scheduler,
                          "iteration_s", measured->iteration_s, "count", measured->count);
 }
 
-/* Whether a family is the token of a job that is not known, or not any more. */
+/* Returns true if a family is the token of an unknown or forgotten job. */
 static bool is_forgotten(const struct erg_controller *controller, const char *family)
 {
     return family && strlen(family) == ERG_TOKEN_LENGTH &&
@@ -140,7 +140,7 @@ json_t *erg_controller_measured(const struct erg_controller *controller)
     return rows;
 }
 
-/* Whether a row is about a workload; takes it into the table if it is. */
+/* Returns true if a row belongs to a workload; adds it to the table if so. */
 static bool take_row(struct erg_controller *controller, int workload, const json_t *row)
 {
     const struct erg_scheduler *scheduler = controller->scheduler;

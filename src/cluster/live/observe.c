@@ -1,4 +1,4 @@
-/* What the resource manager and the jobs' folders say, told to the scheduler. */
+/* Reports the state of the resource manager and of the jobs' folders to the scheduler. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"
@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reports come every ten seconds; one that is late by as much again is overdue. */
+/* Reports arrive every ten seconds; one that is late by another ten is overdue. */
 static const double report_due_s = 20;
 
-/* A request that could not be used is read again after that, though it looks the same. */
+/* An invalid request is read again after this time, even if it seems unchanged. */
 static const double retry_request_s = 60;
 
 /* ---- new jobs ---- */
 
-/* Where a token is in the table, or would be. Tokens are users' texts: one who makes them meet
- * slows a look by as many jobs as are theirs. */
+/* The place of a token in the table, or of a new one. Tokens are users' texts: collisions on
+ * purpose slow a search only by the number of that user's jobs. */
 static size_t slot_of(const struct erg_controller *controller, const char *token)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -38,7 +38,7 @@ size_t erg_controller_find(const struct erg_controller *controller, const char *
     return i ? i - 1 : controller->count;
 }
 
-/* Twice as many places as records, at least. */
+/* At least twice as many places as records. */
 void erg_controller_index(struct erg_controller *controller)
 {
     free(controller->by_token);
@@ -77,7 +77,7 @@ static size_t add_record(struct erg_controller *controller, const struct erg_liv
     return i;
 }
 
-/* As the scheduler is to know it. */
+/* The job in the scheduler's form. */
 static int introduce(struct erg_controller *controller, size_t i, struct erg_error *err)
 {
     struct erg_live_track *track = &controller->tracks[i];
@@ -87,13 +87,12 @@ static int introduce(struct erg_controller *controller, size_t i, struct erg_err
     const double compress = controller->setup.compress;
     const double submitted_s = fmin(now_s, now_s - (unix_s - request->submitted_unix_s) * compress);
     track->job = erg_scheduler_find_job(controller->scheduler, record->token);
-    if (track->job >= 0) /* it was over, and its record forgotten */
+    if (track->job >= 0) /* it had ended, and its record was dropped */
         return 0;
     const int type =
         request->type ? erg_fleet_type(controller->scheduler->fleet, request->type) : -1;
     if (request->type && type < 0)
-        return erg_fail(err, ERG_FAILED, "it asks for GPUs of type '%s', which are not here",
-                        request->type);
+        return erg_fail(err, ERG_FAILED, "the GPU type '%s' is not in this cluster", request->type);
     return erg_scheduler_add_job(
         controller->scheduler,
         &(struct erg_new_job){
@@ -113,7 +112,7 @@ static int introduce(struct erg_controller *controller, size_t i, struct erg_err
         &track->job, err);
 }
 
-/* A job whose request cannot be used stays as it is; each reason is said once. */
+/* A job with an invalid request stays unchanged; each reason is reported once. */
 static void leave_alone(struct erg_controller *controller, size_t i, const char *why)
 {
     struct erg_live_track *track = &controller->tracks[i];
@@ -126,7 +125,7 @@ static void leave_alone(struct erg_controller *controller, size_t i, const char 
     track->left_why = erg_xstrdup(why);
 }
 
-/* The most that a job may draw on its GPUs, beyond idle power. */
+/* The highest power of a job on its GPUs, beyond idle power. */
 static double most_w(const struct erg_controller *controller, size_t i,
                      const struct erg_placement *placement)
 {
@@ -148,7 +147,7 @@ static double most_w(const struct erg_controller *controller, size_t i,
                                  : ERG_UNKNOWN_W;
 }
 
-/* What a controller before this one has written, which its journal may not have any more. */
+/* Plans that an earlier controller has written; its journal may be lost. */
 static void find_plan(struct erg_controller *controller, size_t i, const struct erg_live_job *job)
 {
     struct erg_managed_job *record = &controller->records[i];
@@ -161,7 +160,7 @@ static void find_plan(struct erg_controller *controller, size_t i, const struct 
                                  controller->tracks[i].uid, &arena, &why);
     const int type = found > 0 ? erg_fleet_type(fleet, plan.type) : -1;
     const bool known = type >= 0 && plan.number > 0 && !isnan(plan.power_w);
-    /* A job that waits and was never told anything cannot draw anything. */
+    /* A waiting job that never had a plan cannot draw power. */
     const bool fresh = found == 0 && record->plan == 0 && job->state == ERG_LIVE_HELD;
     const double may_w =
         known || job->placement.count > 0 ? most_w(controller, i, &job->placement) : ERG_UNKNOWN_W;
@@ -211,8 +210,8 @@ static int meet(struct erg_controller *controller, size_t i, const struct erg_li
                              fmax(0, erg_unix_s() - track->request.submitted_unix_s), err);
 }
 
-/* A job that was left alone, once its folder has changed; and now and then in any case, since a
- * file system may have been away. */
+/* Reads a job that was left alone again after its folder changed, and from time to time, since a
+ * file system may have been unavailable. */
 static int meet_once_more(struct erg_controller *controller, size_t i,
                           const struct erg_live_job *job, struct erg_error *err)
 {
@@ -228,7 +227,7 @@ static int meet_once_more(struct erg_controller *controller, size_t i,
     if (meet(controller, i, job, err) != 0)
         return -1;
     if (!record->left_alone)
-        erg_controller_note(controller, "job %u can be used now", record->id);
+        erg_controller_note(controller, "job %u is now valid", record->id);
     return 0;
 }
 
@@ -237,7 +236,7 @@ static bool is_managed(const struct erg_live_job *job)
     return job->token[0] && job->in_partition && job->single;
 }
 
-/* Submitted anew from its folder: the same job by another id, with all its tries again. */
+/* Submitted again from its folder: the same job with another id, and with all its attempts. */
 static void meet_again(struct erg_managed_job *record, uint32_t id)
 {
     record->id = id;
@@ -260,7 +259,7 @@ static int meet_new(struct erg_controller *controller, struct erg_error *err)
             if (!over && meet(controller, add_record(controller, job), job, err) != 0)
                 return -1;
         } else if (controller->records[i].left_alone) {
-            /* It may be another job of that token, whose folder it is. */
+            /* It may be another job with that token, to which the folder belongs. */
             controller->records[i].id = job->id;
             name_user(&controller->tracks[i], job);
             if (!over && meet_once_more(controller, i, job, err) != 0)
@@ -299,7 +298,7 @@ static void read_reports(struct erg_controller *controller, size_t i)
     }
 }
 
-/* A start or a move is over: what it took. */
+/* A start or a move has completed: records its duration. */
 static int note_training(struct erg_controller *controller, size_t i, struct erg_error *err)
 {
     struct erg_live_track *track = &controller->tracks[i];
@@ -353,9 +352,9 @@ static int tell_progress(struct erg_controller *controller, size_t i, struct erg
     return 0;
 }
 
-/* ---- what became of jobs ---- */
+/* ---- changes of jobs ---- */
 
-/* Whether GPUs are a job's own, nobody's or somebody else's for the scheduler. */
+/* Tells the scheduler whether GPUs belong to the job, to no job or to others. */
 static bool can_have(const struct erg_controller *controller, int job,
                      const struct erg_placement *placement)
 {
@@ -371,14 +370,14 @@ static bool can_have(const struct erg_controller *controller, int job,
     return true;
 }
 
-/* A job that has GPUs, of which the scheduler does not know: of a controller before this one. */
+/* A job has GPUs unknown to the scheduler: an earlier controller placed it. */
 static void adopt(struct erg_controller *controller, size_t i)
 {
     struct erg_live_track *track = &controller->tracks[i];
     struct erg_managed_job *record = &controller->records[i];
     struct erg_scheduler *scheduler = controller->scheduler;
     const struct erg_placement *has = record->actual.count ? &record->actual : &record->asked;
-    /* On its way, as the journal says, or else where it is. One that is to leave waits. */
+    /* Its destination in the journal, or else its present GPUs. A job that is to leave waits. */
     const bool moves = record->phase == ERG_PHASE_STOPPING && record->intended.count > 0 &&
                        can_have(controller, track->job, &record->intended);
     const bool leaves = record->phase == ERG_PHASE_STOPPING && record->intended.count == 0;
@@ -424,8 +423,8 @@ static void end(struct erg_controller *controller, size_t i)
     erg_scheduler_end(controller->scheduler, track->job);
 }
 
-/* Whether it is to run on a node that takes no jobs any more: those that run there stay, this one
- * does not. */
+/* Returns true if it is to start on a node that accepts no more jobs: jobs that run there stay,
+ * this one does not start. */
 static bool is_to_drained(const struct erg_controller *controller,
                           const struct erg_placement *intended)
 {
@@ -435,7 +434,7 @@ static bool is_to_drained(const struct erg_controller *controller,
     return false;
 }
 
-/* A held job: it waits for a decision, or for its time. */
+/* A held job: it waits for a decision, or for a time. */
 static void tell_waiting(struct erg_controller *controller, size_t i)
 {
     struct erg_live_track *track = &controller->tracks[i];
@@ -452,7 +451,7 @@ static void tell_waiting(struct erg_controller *controller, size_t i)
                                 record->id);
     } else if (job->state == ERG_JOB_RUNNING && (record->failed_starts > track->failed_starts ||
                                                  is_to_drained(controller, &record->intended))) {
-        lose(controller, i, false); /* somebody was faster: decide again */
+        lose(controller, i, false); /* the GPUs are taken: decide again */
     }
 }
 
@@ -471,14 +470,14 @@ static void correct(struct erg_controller *controller, size_t i)
         for (int t = 0; t < record->intended.count; t++)
             same_node |= record->intended.slices[t].node == record->actual.slices[s].node;
         if (!same_node)
-            return; /* it is on its way elsewhere */
+            return; /* it is moving elsewhere */
     }
     erg_scheduler_correct(controller->scheduler, track->job, &record->actual);
     erg_placement_assign(&record->intended, &record->actual);
     track->dirty = true;
 }
 
-/* Between its last iteration and this. */
+/* Time between the last iteration and now. */
 static int note_end(const struct erg_controller *controller, size_t i, struct erg_error *err)
 {
     const struct erg_managed_job *record = &controller->records[i];
@@ -520,10 +519,10 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
     case ERG_PHASE_GONE:
         if (before != ERG_PHASE_GONE)
             erg_controller_note(controller,
-                                "job %u is lost: the resource manager does not know it any more; "
-                                "\"ergon submit --resume %s/%s\" submits it anew",
+                                "job %u is lost: the resource manager no longer lists it; \"ergon "
+                                "submit --resume %s/%s\" submits it again",
                                 record->id, controller->setup.file->slurm.spool, record->token);
-        lose(controller, i, true); /* it may come back */
+        lose(controller, i, true); /* it may return */
         break;
     case ERG_PHASE_ENDED:
         if (before != ERG_PHASE_ENDED && before != ERG_PHASE_NEW &&
@@ -576,8 +575,8 @@ static void tell_nodes(struct erg_controller *controller)
     }
 }
 
-/* GPUs of jobs that are not managed, or managed by nobody that is known: they may draw what they
- * can. */
+/* GPUs of jobs that are not managed, or unknown to the scheduler: they may draw up to their
+ * limit. */
 static void tell_foreign(struct erg_controller *controller)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
@@ -611,7 +610,7 @@ int erg_controller_observe(struct erg_controller *controller, struct erg_error *
     enum erg_live_phase *before = erg_xmalloc((controller->count + 1) * sizeof *before);
     for (size_t i = 0; i < controller->count; i++) {
         before[i] = controller->records[i].phase;
-        /* Those that are over may be thousands. */
+        /* There may be thousands of ended ones. */
         if (controller->tracks[i].job >= 0 && before[i] != ERG_PHASE_ENDED &&
             before[i] != ERG_PHASE_CANCELLED)
             read_reports(controller, i);

@@ -1,20 +1,20 @@
-/* The next actions of a live controller, and what their answers mean. */
+/* The next actions of a live controller, and the meaning of their answers. */
 #include "cluster/live/reconcile_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists of actions, in the order in which they are carried out. */
+/* Lists of actions, in the order of their execution. */
 enum step { LOWER, STOP, HOLD, KILL, WAKE, RAISE, PLACE, STEPS };
 
-/* A pass: what is free, and what has been promised in it. */
+/* A cycle: which GPUs are free, and which are promised in it. */
 struct pass {
     struct erg_managed_job *jobs;
     const struct erg_live_snapshot *snapshot;
     const struct erg_reconcile_limits *limits;
     double now_s;
-    int *free;   /* GPUs by node */
+    int *free;   /* free GPUs by node */
     bool *woken; /* by node */
     double budget_w;
     struct erg_actions steps[STEPS];
@@ -36,7 +36,7 @@ static void take(int *free_gpus, const struct erg_placement *placement, int sign
             sign * __builtin_popcountll(placement->slices[i].gpus);
 }
 
-/* Whether a job that does not run may get the GPUs that were asked for it at any moment. */
+/* Returns true if a job that does not run may get its requested GPUs at any moment. */
 static bool is_promised(const struct erg_managed_job *job)
 {
     return (job->phase == ERG_PHASE_STARTING && !job->running) ||
@@ -59,7 +59,7 @@ static void count_free(struct pass *pass, size_t count, const struct erg_fleet *
             take(pass->free, &pass->jobs[i].asked, 1);
 }
 
-/* Watts that a job that runs may draw by its plans. */
+/* Power in W that a running job may draw under its plans. */
 static double allowed_w(const struct erg_managed_job *job)
 {
     return fmax(job->told_w, job->before_w);
@@ -102,7 +102,7 @@ static bool should_run(const struct erg_managed_job *job)
     return job->intended.count > 0 && !job->given_up;
 }
 
-/* Watts that are the same: files have them with a rounding error. */
+/* Equal powers: files contain rounding errors. */
 static const double same_w = 1e-6;
 
 static void pace(struct pass *pass, size_t index)
@@ -111,8 +111,8 @@ static void pace(struct pass *pass, size_t index)
     const double above_w = job->intended_w - job->told_w;
     if (job->told_point == job->point && fabs(above_w) <= same_w)
         return;
-    /* Where jobs together may draw more than the cap, since too little is known of them, one that
-     * may have less than it is to get waits, too, though it may have more as well. */
+    /* If jobs together may exceed the cap because too little is known, jobs that may have to lower
+     * their power get a plan, even if their power may also rise. */
     double more_w = job->intended_w - allowed_w(job);
     if (above_w <= same_w) {
         push(pass, LOWER, ERG_ACTION_PACE, index, "another operating point");
@@ -126,13 +126,13 @@ static void reconcile_pending(struct pass *pass, size_t index)
 {
     const struct erg_managed_job *job = &pass->jobs[index];
     if (!should_run(job) || !erg_placement_alike(&job->asked, &job->intended)) {
-        push(pass, HOLD, ERG_ACTION_HOLD, index, "it is intended elsewhere before it has started");
+        push(pass, HOLD, ERG_ACTION_HOLD, index, "its intended GPUs changed before it started");
         return;
     }
     for (int i = 0; i < job->asked.count; i++) {
         enum erg_live_node_state state = pass->snapshot->nodes[job->asked.slices[i].node].state;
         if (state == ERG_NODE_DRAINS || state == ERG_NODE_DOWN || state == ERG_NODE_OFF) {
-            push(pass, HOLD, ERG_ACTION_HOLD, index, "its node takes no jobs any more");
+            push(pass, HOLD, ERG_ACTION_HOLD, index, "its node accepts no more jobs");
             return;
         }
     }
@@ -157,12 +157,12 @@ static void reconcile_running(struct pass *pass, size_t index)
     bool fits = job->actual.count == 0 || erg_placement_alike(&job->actual, &job->intended);
     bool stays = should_run(job) && fits;
     if (is_silent(pass, job))
-        push(pass, KILL, ERG_ACTION_KILL, index, "it does not report any more");
+        push(pass, KILL, ERG_ACTION_KILL, index, "it stopped reporting");
     else if (stays)
         pace(pass, index);
     else if (job->reported)
         push(pass, STOP, ERG_ACTION_STOP, index,
-             should_run(job) ? "it gets other GPUs" : "it is to wait");
+             should_run(job) ? "it gets other GPUs" : "it has to wait");
     else if (!job->in_doubt)
         push(pass, KILL, ERG_ACTION_KILL, index, "it must leave and has nothing to save yet");
 }
@@ -170,7 +170,7 @@ static void reconcile_running(struct pass *pass, size_t index)
 static void reconcile_stopping(struct pass *pass, size_t index)
 {
     const struct erg_managed_job *job = &pass->jobs[index];
-    /* What a trainer says of its savings buys it no GPUs for days. */
+    /* A trainer's report of its save time cannot hold GPUs for days. */
     double deadline_s =
         fmax(pass->limits->save_least_s, 3 * fmin(job->longest_save_s, pass->limits->silence_s));
     if (!isnan(job->killed_s)) {
@@ -189,13 +189,13 @@ static const char *obstacle(struct pass *pass, size_t index)
     if (pass->now_s < job->not_before_s)
         return job->needs_attention ? "it needs attention" : "it failed and is tried again later";
     if (pass->now_s < job->retry_s)
-        return "the resource manager did not do what it was asked to";
+        return "the resource manager did not carry out the last request";
     for (int i = 0; i < intended->count; i++) {
         enum erg_live_node_state state = pass->snapshot->nodes[intended->slices[i].node].state;
         if (state == ERG_NODE_DRAINS || state == ERG_NODE_DOWN)
             return "a node drains or is down";
         if (state == ERG_NODE_UNKNOWN)
-            return "the state of a node is not known";
+            return "the state of a node is unknown";
         if (erg_reconcile_avoids(job, intended->slices[i].node, pass->now_s))
             return "it failed on that node";
     }
@@ -245,7 +245,7 @@ static void reconcile_job(struct pass *pass, size_t index)
         return;
     switch (job->phase) {
     case ERG_PHASE_RETURNED:
-        push(pass, HOLD, ERG_ACTION_HOLD, index, "it came back by itself");
+        push(pass, HOLD, ERG_ACTION_HOLD, index, "it was requeued");
         break;
     case ERG_PHASE_STARTING:
         if (!job->running) {
@@ -266,7 +266,7 @@ static void reconcile_job(struct pass *pass, size_t index)
         break;
     case ERG_PHASE_FAILED:
         if (!job->given_up)
-            push(pass, KILL, ERG_ACTION_KILL, index, "it failed and is taken back");
+            push(pass, KILL, ERG_ACTION_KILL, index, "it failed and is requeued");
         break;
     case ERG_PHASE_WAITING: /* later, in order */
     case ERG_PHASE_NEW:
@@ -350,7 +350,7 @@ enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
     return ERG_ENGINE_DONE;
 }
 
-/* The plan file says what is intended, or it may; `alone`: nothing runs that has read another. */
+/* Writes the intended plan, if allowed; `alone`: no running incarnation has read another plan. */
 static void tell(struct erg_managed_job *job, bool surely, bool alone)
 {
     job->plan++;

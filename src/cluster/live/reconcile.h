@@ -1,30 +1,30 @@
 /*
- * The reconciler: what to ask of the resource manager next, so that every managed job gets to where
- * it is intended to be.
+ * The reconciler: the next requests to the resource manager, which bring every managed job to its
+ * intended GPUs.
  *
- * It does no input or output: what it says follows from a snapshot, from what is kept of each job,
- * and from the time that it is told. A controller's pass is
+ * It does no input or output: its answers follow from a snapshot, from the records of jobs, and
+ * from the time. A cycle of a controller is
  *
- *     snapshot()                          of the engine; without one there is no pass
+ *     snapshot()                          of the engine; without one there is no cycle
  *     erg_reconcile_report()              for each job with a fresh report, read after the snapshot
  *     erg_reconcile_see()                 phases; then intents may change
  *     erg_reconcile_next()                actions
  *     erg_reconcile_act(), erg_reconcile_answer()    for each, in order
  *
- * The GPUs of a node are alike: only their number matters, which of them a job gets is the
- * resource manager's choice.
+ * The GPUs of a node are alike: only their number matters, and the resource manager chooses which
+ * ones a job gets.
  *
  * Rules. Only an incarnation that has reported is signalled, and only once: after save_deadline_s
- * it is killed. One that has not reported has nothing to save and is killed at once when it must
- * leave. A job is placed when so many GPUs are free in the snapshot on nodes that are up, so jobs
- * that exchange GPUs stop first. A job that comes back by itself is held before it can start. A job
- * in an unknown state is left alone, a cancelled one is never touched again. A call without an
- * answer may have had its effect, or have it yet.
+ * it is killed. One that has not reported has nothing to save, and is killed at once when it must
+ * leave. A job is placed when enough GPUs are free in the snapshot, on nodes that are up; so jobs
+ * that exchange GPUs stop first. A requeued job is held before it can start. A job in an unknown
+ * state is left alone, and a cancelled one is never touched again. A call without an answer may
+ * have had its effect, or may have it later.
  *
- * Power. The sum of what jobs may draw, those that stop or start among them, never exceeds the
- * cap because of an action: what a plan allows counts from the moment at which it is written, what
- * plans before it allowed until the job reports that it follows the new one, or has left. Time
- * alone frees nothing. Watts are beyond idle power.
+ * Power. The power that all jobs together may draw, including those that stop or start, never
+ * exceeds the cap because of an action. A plan counts from the moment at which it is written;
+ * earlier plans count until the job reports that it follows the new one, or has left. Time alone
+ * releases no power. Powers are beyond idle power.
  */
 #ifndef ERG_CLUSTER_LIVE_RECONCILE_H
 #define ERG_CLUSTER_LIVE_RECONCILE_H
@@ -36,141 +36,147 @@
 #include <stddef.h>
 
 enum erg_live_phase {
-    ERG_PHASE_NEW,      /* never seen in a snapshot */
+    ERG_PHASE_NEW,      /* not in any snapshot yet */
     ERG_PHASE_WAITING,  /* held */
-    ERG_PHASE_STARTING, /* released by us, or running and not reported yet */
-    ERG_PHASE_RETURNED, /* may start, but not because of us: preempted, its node failed, its user */
+    ERG_PHASE_STARTING, /* released by us, or running without a report */
+    ERG_PHASE_RETURNED, /* may start, but not because of us: preempted, node failure, or requeued by
+                         * its user */
     ERG_PHASE_RUNNING,
     ERG_PHASE_STOPPING, /* signalled or killed; its GPUs are still taken */
-    ERG_PHASE_ENDING,   /* all done, or it fails or is cancelled; its GPUs are still taken */
+    ERG_PHASE_ENDING,   /* done, failing or cancelled; its GPUs are still taken */
     ERG_PHASE_ENDED,
-    ERG_PHASE_FAILED,    /* taken back soon, unless given_up */
+    ERG_PHASE_FAILED,    /* will be requeued soon, unless given_up */
     ERG_PHASE_CANCELLED, /* by its user */
-    ERG_PHASE_GONE,      /* the resource manager does not know it any more, and it was not done */
+    ERG_PHASE_GONE,      /* the resource manager no longer lists it, and it was not done */
     ERG_PHASE_UNKNOWN,
 };
 
 /* "waiting", … */
 const char *erg_live_phase_name(enum erg_live_phase phase);
 
-/* Whether its GPUs are taken, or may be at any moment. */
+/* Returns true if its GPUs are taken, or may be at any moment. */
 bool erg_live_phase_holds_gpus(enum erg_live_phase phase);
 
-/* Whether both have as many GPUs of every node. */
+/* Returns true if both have the same number of GPUs on every node. */
 bool erg_placement_alike(const struct erg_placement *a, const struct erg_placement *b);
 
 enum { ERG_AVOIDED_MOST = 3 };
 
 /*
- * What is kept of a managed job. The controller fills the first part, the reconciler the rest, and
- * a journal has all of it. erg_managed_job_init() first; times are the engine's, NAN: never.
+ * The record of a managed job. The controller fills the first part, the reconciler the rest; the
+ * journal stores all. Call erg_managed_job_init() first. Times are on the engine's clock; NAN:
+ * never.
  */
 struct erg_managed_job {
     char token[ERG_TOKEN_LENGTH + 1];
     uint32_t id;
 
-    /* Intended, may be changed between passes. */
-    struct erg_placement intended; /* none: it should wait */
-    int point;                     /* operating point; none below 0 */
-    double intended_w;             /* of all its GPUs at that point, beyond their idle power */
-    long order;                    /* of placements: lower ones first, equal ones as given */
+    /* Intents; may change between cycles. */
+    struct erg_placement intended; /* empty: it should wait */
+    int point;                     /* operating point; negative: none */
+    double intended_w;             /* power of all its GPUs at that point, beyond their idle
+                                    * power */
+    long order;                    /* of placements: lower ones first, equal ones in the given
+                                    * order */
 
-    /* What the job's plan file says, as far as is known. A controller that finds a file of which it
-     * does not know sets them (erg_reconcile_found_plan()). */
-    long plan;       /* its number: of the plan that was written last, or may have been; 0: none */
-    int told_point;  /* -1: not known, so it is told anew */
-    double told_w;   /* what the plan allows; where it is not known, the least that it may allow */
-    double before_w; /* the most that plans before it allow, until the job follows it; 0: it does */
+    /* The job's plan file, as far as known. A controller that finds an unknown file sets these
+     * (erg_reconcile_found_plan()). */
+    long plan;       /* number of the last plan that was or may have been written; 0: none */
+    int told_point;  /* -1: unknown, so a new plan is written */
+    double told_w;   /* power that the plan allows; if unknown, the least that it may allow */
+    double before_w; /* highest power of earlier plans, until the job follows this one; 0: it
+                      * does */
 
-    /* Of the last snapshot. */
+    /* From the last snapshot. */
     enum erg_live_phase phase;
-    bool running;                /* an incarnation has, or had till it completes, its GPUs */
-    bool completing;             /* of these: it is leaving, nothing can be asked of it */
+    bool running;                /* an incarnation has its GPUs, or had them and is completing */
+    bool completing;             /* it is leaving; no request is possible */
     bool held_by_administrator;  /* while WAITING: its user cannot start it */
-    struct erg_placement actual; /* what it has; none while it waits */
-    double since_s;              /* of the phase */
-    int restarts, exit_status;   /* as the resource manager has them */
-    double started_unix_s;       /* likewise, of the incarnation that runs */
-    const char *waits_for;       /* why a job with intended GPUs was not placed in the last pass, a
+    struct erg_placement actual; /* its GPUs; empty while it waits */
+    double since_s;              /* start of the phase */
+    int restarts, exit_status;   /* from the resource manager */
+    double started_unix_s;       /* from the resource manager, of the running incarnation */
+    const char *waits_for;       /* why a job with intended GPUs was not placed in the last cycle, a
                                   * constant text; NULL: it does not wait */
 
-    /* Of its reports. */
-    long incarnation;          /* the highest that reported; 0: none */
-    enum erg_job_state report; /* of that */
-    double checkpoint;         /* the highest iteration reported as saved */
-    double longest_save_s;     /* 0: none known */
-    double report_s;           /* when the last one came */
-    long incarnation_before;   /* the one that runs is a later one */
-    bool in_doubt;             /* nothing is known of the one that runs until a report comes */
-    bool reported;             /* the one that runs has */
+    /* From its reports. */
+    long incarnation;          /* highest that reported; 0: none */
+    enum erg_job_state report; /* of that incarnation */
+    double checkpoint;         /* highest iteration reported as saved */
+    double longest_save_s;     /* 0: unknown */
+    double report_s;           /* time of the last one */
+    long incarnation_before;   /* the running incarnation has a higher number */
+    bool in_doubt;             /* nothing is known about the running incarnation until it reports */
+    bool reported;             /* the running incarnation has reported */
 
-    /* What was asked, and is not over. */
-    struct erg_placement asked; /* by the last placement; it may start there at any moment while: */
+    /* Requests in progress. */
+    struct erg_placement asked; /* by the last placement; it may start there at any time while: */
     double released_s;
-    bool unsure;      /* whether that placement had its effect */
-    bool holds;       /* it was held by us: the manager's reason may still be an older one */
-    double stopped_s; /* signalled */
+    bool unsure;      /* the effect of that placement is unknown */
+    bool holds;       /* we held it: the manager may still show an older reason */
+    double stopped_s; /* time of the signal */
     double killed_s;
-    bool kill_unsure; /* whether that was done */
-    int tries;        /* calls in a row that were not done */
-    double retry_s;   /* no call before */
+    bool kill_unsure; /* it is unknown whether the kill had its effect */
+    int tries;        /* consecutive calls without effect */
+    double retry_s;   /* no call before this time */
 
-    /* What went wrong. */
-    int failed_starts;        /* placements in a row from which nothing came */
-    int failures;             /* of the job, in a row, without a new checkpoint */
-    double failed_checkpoint; /* at the last of these; -1: none */
-    double began_checkpoint;  /* when it last waited */
-    double not_before_s;      /* not placed before; -INFINITY: at once */
+    /* Failures. */
+    int failed_starts;        /* consecutive placements without a start */
+    int failures;             /* consecutive failures of the job without a new checkpoint */
+    double failed_checkpoint; /* checkpoint at the last failure; -1: none */
+    double began_checkpoint;  /* checkpoint when it last waited */
+    double not_before_s;      /* time of the next placement; -INFINITY: at once */
     struct {
         int node; /* -1: none */
         double until_s;
     } avoided[ERG_AVOIDED_MOST];
-    bool left_alone;      /* set by the controller: its request cannot be used, nothing is done */
-    bool given_up;        /* never placed again: it fails */
-    bool needs_attention; /* with the reason: */
+    bool left_alone;      /* set by the controller: its request is invalid, no action is taken */
+    bool given_up;        /* failed for good: never placed again */
+    bool needs_attention; /* for this reason: */
     char reason[160];
 };
 
 void erg_managed_job_init(struct erg_managed_job *job, uint32_t id, const char *token);
 void erg_managed_job_release(struct erg_managed_job *job);
 
-/* Whether a node is avoided for a job, on which it failed. */
+/* Returns true if a job avoids a node on which it failed. */
 bool erg_reconcile_avoids(const struct erg_managed_job *job, int node, double now_s);
 
-/* Seconds, but for the last two. */
+/* Seconds, except the last two. */
 struct erg_reconcile_limits {
-    double start_deadline_s; /* from release to running */
-    double save_least_s;     /* a signalled job is killed after that, or 3 x its longest save */
-    double kill_again_s;     /* a killed job that still runs is killed again */
-    double silence_s;        /* without a report; after three times that it is killed */
+    double start_deadline_s; /* from the release to the start */
+    double save_least_s;     /* a signalled job is killed after this, or after 3 times its longest
+                              * save */
+    double kill_again_s;     /* a killed job that still runs is killed again after this */
+    double silence_s;        /* without a report; after three times this it is killed */
     double retry_s;          /* of a failed job: this x 2^n */
-    double avoid_s;          /* a node on which the job failed */
+    double avoid_s;          /* how long a job avoids a node on which it failed */
     double attention_s;      /* after three placements without a start, until the next one */
     double cap_w;            /* INFINITY: none */
-    double idle_w;           /* of everything under the cap, while nothing of ours runs */
+    double idle_w;           /* of everything under the cap, while no managed job runs */
 };
 
-/* 30 + 30, 60, 300, 600, 30, 120 and 600 s, no cap. */
+/* Defaults: 30 + 30, 60, 300, 600, 30, 120 and 600 s, no cap. */
 void erg_reconcile_limits_init(struct erg_reconcile_limits *limits);
 
-/* Watts of a job of which nothing is known: more than any cap. */
+/* Power of a job about which nothing is known: more than any cap. */
 #define ERG_UNKNOWN_W 1e9
 
 /*
- * The plan file of a job whose record is not of the same plan: it is new, or from a journal whose
- * controller died before it could keep what it wrote. `number` 0: there is no plan, or none that
- * can be read. `most_w`: what the job may draw by plans that nobody knows of.
+ * The plan file of a job whose record does not match it: a new record, or one from a journal whose
+ * controller died before it could store what it wrote. `number` 0: there is no readable plan.
+ * `most_w`: the power that unknown plans may allow.
  */
 void erg_reconcile_found_plan(struct erg_managed_job *job, long number, int point, double allows_w,
                               double most_w);
 
-/* A fresh report of the job's, of the highest incarnation. Reports are read after the snapshot
- * before it is seen. */
+/* A new report of the highest incarnation. Read reports after the snapshot and before
+ * erg_reconcile_see(). */
 void erg_reconcile_report(struct erg_managed_job *job, const struct erg_report *report,
                           double now_s);
 
-/* What a snapshot says of all jobs; counts failures, and gives up after three. A job that is in the
- * snapshot by another token is not the one. */
+/* Updates all jobs from a snapshot; counts failures, and gives up after three. A job with the same
+ * id and another token is a different job. */
 void erg_reconcile_see(struct erg_managed_job *jobs, size_t count,
                        const struct erg_live_snapshot *snapshot,
                        const struct erg_reconcile_limits *limits, double now_s);
@@ -179,9 +185,9 @@ enum erg_action_verb {
     ERG_ACTION_PACE, /* write the plan file, nothing else */
     ERG_ACTION_STOP,
     ERG_ACTION_HOLD,
-    ERG_ACTION_KILL, /* or take back a failed one */
+    ERG_ACTION_KILL, /* or requeue a failed one */
     ERG_ACTION_WAKE,
-    ERG_ACTION_PLACE, /* the plan file first */
+    ERG_ACTION_PLACE, /* after writing the plan file */
 };
 
 /* "pace", … */
@@ -189,9 +195,9 @@ const char *erg_action_verb_name(enum erg_action_verb verb);
 
 struct erg_action {
     enum erg_action_verb verb;
-    size_t job;      /* index; of WAKE the job for which */
-    int node;        /* of WAKE; else -1 */
-    bool failed;     /* of HOLD: the placement did not start in time */
+    size_t job;      /* index; for WAKE, the job that needs the node */
+    int node;        /* for WAKE; else -1 */
+    bool failed;     /* for HOLD: the placement did not start in time */
     const char *why; /* a constant text */
 };
 
@@ -201,28 +207,28 @@ struct erg_actions {
 };
 
 /*
- * What to do now, in order: paces that lower power, stops, holds, kills, wakes, paces that raise
- * power, and placements. `actions` is cleared first; its items are to be freed by free(). Jobs must
- * have been seen in that snapshot. Changes nothing of the jobs but waits_for.
+ * The actions to take now, in order: paces that lower power, stops, holds, kills, wakes, paces that
+ * raise power, and placements. Clears `actions` first; free its items with free(). Call
+ * erg_reconcile_see() with that snapshot first. Changes only waits_for of the jobs.
  */
 void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
                         const struct erg_live_snapshot *snapshot, const struct erg_fleet *fleet,
                         const struct erg_reconcile_limits *limits, double now_s,
                         struct erg_actions *actions);
 
-/* Carries an action out; of PACE nothing, the plan file being the controller's: DONE. */
+/* Executes an action. For PACE it returns DONE, since the controller writes the plan file. */
 enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
                                          const struct erg_managed_job *jobs,
                                          const struct erg_action *action, struct erg_error *err);
 
-/* What became of an action, for `job`. A plan file that could not be written is ERG_ENGINE_BROKEN,
- * and its placement is not carried out. */
+/* Records the result of an action for `job`. A failed write of the plan file is ERG_ENGINE_BROKEN;
+ * then do not execute the placement. */
 void erg_reconcile_answer(struct erg_managed_job *job, const struct erg_action *action,
                           enum erg_engine_answer answer, const struct erg_reconcile_limits *limits,
                           double now_s);
 
-/* Nothing is known of what became of an action: its controller died in the middle. What that left
- * as a plan file has been found (erg_reconcile_found_plan()). */
+/* The result of an action is unknown, because its controller died before the answer. The plan file
+ * was handled before (erg_reconcile_found_plan()). */
 void erg_reconcile_doubt(struct erg_managed_job *job, const struct erg_action *action,
                          const struct erg_reconcile_limits *limits, double now_s);
 

@@ -1,4 +1,4 @@
-/* What a snapshot and reports say of managed jobs: their phases, and what went wrong. */
+/* Updates managed jobs from a snapshot and reports: their phases and failures. */
 #include "cluster/live/reconcile_internal.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ void erg_reconcile_limits_init(struct erg_reconcile_limits *limits)
     };
 }
 
-/* Only a job that ran on one node tells which one is to blame. */
+/* Only the failure of a job on a single node identifies the node. */
 static void avoid_node(struct erg_managed_job *job, const struct erg_placement *placement,
                        const struct erg_reconcile_limits *limits, double now_s)
 {
@@ -126,7 +126,7 @@ static void count_failure(struct erg_managed_job *job, const struct erg_reconcil
                         "it failed %d times without a new checkpoint", job->failures);
     if (job->exit_status >= 0)
         snprintf(job->reason + used, sizeof job->reason - (size_t)used,
-                 ", at last with exit status %d", job->exit_status);
+                 "; its last exit status was %d", job->exit_status);
 }
 
 void erg_reconcile_found_plan(struct erg_managed_job *job, long number, int point, double allows_w,
@@ -144,7 +144,7 @@ void erg_reconcile_found_plan(struct erg_managed_job *job, long number, int poin
 void erg_reconcile_report(struct erg_managed_job *job, const struct erg_report *report,
                           double now_s)
 {
-    /* No two plans have one number: whichever incarnation says so, those after it do, too. */
+    /* Plan numbers are unique: if one incarnation followed a plan, so do later ones. */
     if (job->told_point >= 0 && job->plan > 0 && report->plan == job->plan)
         job->before_w = 0;
     if (report->incarnation < job->incarnation)
@@ -185,7 +185,7 @@ static bool asked_to_leave(const struct erg_managed_job *job)
     return !isnan(job->stopped_s) || !isnan(job->killed_s);
 }
 
-/* What was asked of an incarnation that is over. */
+/* Clears the requests to an ended incarnation. */
 static void forget_incarnation(struct erg_managed_job *job, bool in_doubt)
 {
     job->stopped_s = job->killed_s = NAN;
@@ -195,7 +195,7 @@ static void forget_incarnation(struct erg_managed_job *job, bool in_doubt)
     job->incarnation_before = job->incarnation;
 }
 
-/* Whether a job that ran and runs has not run all the time. */
+/* Returns true if a job that ran before and runs now was restarted in between. */
 static bool began_anew(const struct erg_managed_job *job, const struct erg_live_job *seen)
 {
     return seen->restarts != job->restarts ||
@@ -213,7 +213,7 @@ static void see_running(struct erg_managed_job *job, const struct erg_live_job *
         forget_incarnation(job, true);
     job->started_unix_s = seen->started_unix_s;
     if (job->kill_unsure && seen->state == ERG_LIVE_RUNNING && now_s >= job->retry_s) {
-        job->killed_s = NAN; /* it was not */
+        job->killed_s = NAN; /* it was not killed */
         job->kill_unsure = false;
     }
     job->running = true;
@@ -234,7 +234,7 @@ static enum erg_live_phase see_pending(struct erg_managed_job *job, const struct
 {
     if (!isnan(job->released_s) && !job->running && seen->restarts == job->restarts) {
         job->unsure = false;
-        if (job->reported) /* it has run, and is to start again; or starts just now */
+        if (job->reported) /* it has run and is to start again; or it is just starting */
             forget_incarnation(job, true);
         return ERG_PHASE_STARTING;
     }
@@ -263,7 +263,8 @@ static enum erg_live_phase see_held(struct erg_managed_job *job, const struct er
     job->running = false;
     job->began_checkpoint = job->checkpoint;
     job->held_by_administrator = seen->held_by_administrator || job->holds;
-    job->holds = job->holds && !seen->held_by_administrator; /* from here on its reason says so */
+    job->holds = job->holds && !seen->held_by_administrator; /* the manager's reason is up to date
+                                                              * from here */
     if (!job->unsure)
         job->released_s = NAN;
     return ERG_PHASE_WAITING;
@@ -292,7 +293,7 @@ static void see_failed(struct erg_managed_job *job, const struct erg_live_job *s
     job->unsure = false;
 }
 
-/* An end that does not depend on the resource manager's memory any more. */
+/* An end that no longer depends on the resource manager's memory. */
 static void see_end(struct erg_managed_job *job)
 {
     job->running = false;
@@ -311,8 +312,8 @@ static enum erg_live_phase see_nothing(struct erg_managed_job *job)
         return ERG_PHASE_ENDED;
     if (phase != ERG_PHASE_GONE) {
         job->needs_attention = true;
-        snprintf(job->reason, sizeof job->reason,
-                 "the resource manager does not know job %lu any more", (unsigned long)job->id);
+        snprintf(job->reason, sizeof job->reason, "the resource manager no longer lists job %lu",
+                 (unsigned long)job->id);
     }
     return ERG_PHASE_GONE;
 }
@@ -322,7 +323,7 @@ static enum erg_live_phase see_completed(struct erg_managed_job *job)
     if (job->phase != ERG_PHASE_ENDED && !(job->incarnation > 0 && job->report == ERG_JOB_DONE)) {
         job->needs_attention = true;
         snprintf(job->reason, sizeof job->reason,
-                 "it ended with exit status 0 and never reported that it was done");
+                 "it exited with status 0 without reporting that it was done");
     }
     see_end(job);
     return ERG_PHASE_ENDED;
@@ -396,7 +397,7 @@ void erg_reconcile_see(struct erg_managed_job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         const struct erg_live_job **found =
             bsearch(&jobs[i].id, by_id, known, sizeof *by_id, compare_id);
-        /* Of a record that can be read in two ways only the id is known. */
+        /* If a record is ambiguous, only its id is known. */
         bool same = found && (strcmp((*found)->token, jobs[i].token) == 0 ||
                               (!(*found)->token[0] && (*found)->state == ERG_LIVE_UNKNOWN));
         see_job(&jobs[i], same ? *found : NULL, snapshot, limits, now_s);

@@ -1,4 +1,4 @@
-/* Counting what a controller's status says. */
+/* Counts the parts of a controller's status. */
 #include "cluster/live/schedule_counts.h"
 
 #include "base/memory.h"
@@ -34,7 +34,7 @@ bool erg_schedule_is_over(const json_t *job)
             strcmp(phase, "gone") == 0);
 }
 
-/* ---- ids of managed jobs, in order; that of one that is over may be another job's by now ---- */
+/* ---- sorted ids of managed jobs; an ended job's id may belong to another job ---- */
 
 struct managed_ids {
     json_int_t *items;

@@ -1,6 +1,6 @@
 /*
- * What a controller's status (cluster/live) says in numbers: GPUs and nodes by type and state, jobs
- * by phase. A status may come from a file, so any part of it may be missing.
+ * Counts from a controller's status (cluster/live): GPUs and nodes by type and state, jobs by
+ * phase. A status may come from a file, so any part of it may be missing.
  */
 #ifndef ERG_CLUSTER_LIVE_SCHEDULE_COUNTS_H
 #define ERG_CLUSTER_LIVE_SCHEDULE_COUNTS_H
@@ -12,9 +12,9 @@
 
 enum erg_schedule_use {
     ERG_GPU_MANAGED,
-    ERG_GPU_FOREIGN, /* a job's that is not managed */
+    ERG_GPU_FOREIGN, /* used by a job that is not managed */
     ERG_GPU_FREE,
-    ERG_GPU_UNAVAILABLE, /* nobody's, but its node is not up */
+    ERG_GPU_UNAVAILABLE, /* unused, but its node is not up */
     ERG_GPU_USES
 };
 
@@ -23,7 +23,7 @@ extern const char *const erg_gpu_use_names[ERG_GPU_USES];
 
 struct erg_schedule_counts {
     struct erg_schedule_type {
-        const char *name; /* of the status */
+        const char *name; /* owned by the status */
         size_t gpus[ERG_GPU_USES];
     } * types;                        /* in the order of their first nodes */
     size_t count, capacity;           /* of types */
@@ -34,11 +34,11 @@ struct erg_schedule_counts {
 void erg_schedule_count(struct erg_schedule_counts *counts, const json_t *status);
 void erg_schedule_counts_release(struct erg_schedule_counts *counts);
 
-/* Whether a job has GPUs or is to get them, and whether it is over and has none. */
+/* The first: a job has GPUs or will get them; the second: it has ended and has none. */
 bool erg_schedule_has_gpus(const json_t *job);
 bool erg_schedule_is_over(const json_t *job);
 
-/* A member of an object: "" or false where it is none. */
+/* A member of an object; "" or false if it is missing. */
 const char *erg_schedule_string(const json_t *object, const char *key);
 bool erg_schedule_flag(const json_t *object, const char *key);
 

@@ -1,4 +1,4 @@
-/* The status of a controller as lines and tables. */
+/* Prints the status of a controller as lines and tables. */
 #include "cluster/live/schedule_status.h"
 
 #include "base/quantity.h"
@@ -16,7 +16,7 @@ enum { NAME_COLUMNS = 32, REASON_COLUMNS = 100, NOTES = 10, TROUBLES = 10 };
 
 /* ---- cells ---- */
 
-/* On one line, and cut off behind so many columns. */
+/* On one line, truncated to this many columns. */
 static void add_short(struct erg_text *out, const char *text, size_t columns)
 {
     struct erg_text line = {0};
@@ -82,7 +82,7 @@ static void add_job(struct erg_table *table, const json_t *job)
     erg_text_release(&text);
 }
 
-/* Digits at the end of a name. */
+/* The digits at the end of a name. */
 static size_t digits_of(const char *name)
 {
     const size_t length = strlen(name);
@@ -92,7 +92,8 @@ static size_t digits_of(const char *name)
     return count < 10 ? count : 9;
 }
 
-/* Whether the names differ in the number at their ends, which is one more in `next`. */
+/* Returns true if the names differ only in the number at their ends, which is one higher in
+ * `next`. */
 static bool follows(const char *name, const char *next)
 {
     const size_t length = strlen(name), digits = digits_of(name);
@@ -101,7 +102,7 @@ static bool follows(const char *name, const char *next)
            atol(next + length - digits) == atol(name + length - digits) + 1;
 }
 
-/* "h[001-004],h007", of names in order. */
+/* "h[001-004],h007" for sorted names. */
 static void add_nodes(struct erg_table *table, const json_t *nodes)
 {
     struct erg_text text = {0};
@@ -171,13 +172,13 @@ static void print_power(struct erg_text *out, const json_t *status)
     erg_text_add(out, "\n");
 }
 
-/* What somebody should know before reading on. */
+/* Warnings that readers need first. */
 static void print_troubles(struct erg_text *out, const json_t *status)
 {
     const json_t *node;
     size_t n, count = 0;
     if (!erg_schedule_flag(status, "answers"))
-        erg_text_add(out, "The resource manager does not answer: this is what was last known.\n");
+        erg_text_add(out, "The resource manager does not answer: this is the last known state.\n");
     json_array_foreach(json_object_get(status, "nodes"), n, node)
     {
         const char *state = erg_schedule_string(node, "state");
@@ -273,7 +274,10 @@ static void print_jobs(struct erg_text *out, const json_t *status)
     erg_text_printf(out, "\nJobs with GPUs: %zu\n", running_count);
     if (running_count > 0)
         erg_table_text(out, &running, "  ");
-    erg_text_printf(out, "\nJobs that wait: %zu\n", waiting_count);
+    erg_text_printf(out,
+                    "\n"
+                    "Waiting jobs: %zu\n",
+                    waiting_count);
     if (waiting_count > 0)
         erg_table_text(out, &waiting, "  ");
     erg_table_release(&running);

@@ -1,4 +1,4 @@
-/* What a controller knows, printed for people at a terminal. */
+/* Prints the state of a controller for people at a terminal. */
 #ifndef ERG_CLUSTER_LIVE_SCHEDULE_STATUS_H
 #define ERG_CLUSTER_LIVE_SCHEDULE_STATUS_H
 
@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 /*
- * The cluster, power, jobs that have GPUs, jobs that wait with the reason and when they should
- * start, and the last notes. `status` is a controller's (cluster/live/controller.h), also one that
- * was read from its file: what it does not say is "-". Times of day are local.
+ * The cluster, power, jobs with GPUs, waiting jobs with the reason and their expected start, and
+ * the last notes. `status` comes from a controller (cluster/live/controller.h) or its file; missing
+ * values are "-". Times of day are local.
  */
 void erg_schedule_status_print(FILE *file, const json_t *status);
 

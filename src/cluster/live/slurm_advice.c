@@ -13,7 +13,7 @@ static const double patience_s = 15;
 
 enum { EXIT_CODE = 85, KILL_WAIT_S = 120, JOB_AGE_S = 300 };
 
-/* Whether "85", "80-90,99" has a number. */
+/* Returns true if a list such as "85", "80-90,99" contains a number. */
 static bool has_number(const char *list, long number)
 {
     for (const char *at = list; *at;) {
@@ -81,7 +81,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Whether they have a node in common. */
+/* Returns true if they share a node. */
 static bool shares(const struct partition *a, const struct partition *b)
 {
     if (b->nodes.count)
@@ -111,23 +111,23 @@ static void judge_tier(struct erg_slurm_setting *setting, const char *text, cons
                  name ? name : "at all");
     else if (rival)
         snprintf(setting->fact, sizeof setting->fact,
-                 "partition %s has PriorityTier %ld, and %s, with %ld, has nodes of it", ours->name,
-                 ours->tier, rival->name, rival->tier);
+                 "partition %s has PriorityTier %ld, but %s, which shares nodes with it, has %ld",
+                 ours->name, ours->tier, rival->name, rival->tier);
     else
         snprintf(setting->fact, sizeof setting->fact,
-                 "partition %s has PriorityTier %ld, no other one on its nodes as much", ours->name,
+                 "partition %s has PriorityTier %ld, the highest on its nodes", ours->name,
                  ours->tier);
-    setting->advice =
-        setting->fine ? NULL
-                      : "Give the partition of live jobs a higher PriorityTier than all others on "
-                        "its nodes, or nodes of its own.";
+    setting->advice = setting->fine
+                          ? NULL
+                          : "Set a PriorityTier for the partition of live jobs that is higher than "
+                            "all others on its nodes, or give it its own nodes.";
     for (size_t i = 0; i < all.count; i++)
         erg_host_list_release(&all.items[i].nodes);
     free(all.items);
     erg_arena_release(&arena);
 }
 
-/* ---- all of it ---- */
+/* ---- all settings ---- */
 
 void erg_slurm_judge(const char *config, const char *partitions, const char *partition,
                      struct erg_slurm_setting settings[ERG_SLURM_SETTINGS])
@@ -144,21 +144,21 @@ void erg_slurm_judge(const char *config, const char *partitions, const char *par
     snprintf(setting->fact, sizeof setting->fact, "RequeueExitHold is %.100s",
              value && strcmp(value, "(null)") != 0 ? value : "not set");
     if (!setting->fine)
-        setting->advice = "Set RequeueExitHold=85, so that a job that has saved is put back held, "
-                          "and not over its user's scancel.";
+        setting->advice = "Set RequeueExitHold=85, so that a job that has saved is requeued and "
+                          "held, except after its user's scancel.";
     judge_number(&settings[1], erg_slurm_value(config, "KillWait", &arena), KILL_WAIT_S,
-                 "Set KillWait to 120 or more: so long a job that is preempted may save.");
+                 "Set KillWait to 120 or more, the time in which a preempted job can save.");
     judge_number(&settings[2], erg_slurm_value(config, "MinJobAge", &arena), JOB_AGE_S,
-                 "Set MinJobAge to 300 or more: so long a job that failed can be taken back.");
+                 "Set MinJobAge to 300 or more, the time in which a failed job can be requeued.");
     judge_tier(&settings[3], partitions, partition);
     setting = &settings[4];
     value = erg_slurm_value(config, setting->name, &arena);
     setting->fine = true;
     snprintf(setting->fact, sizeof setting->fact, "%s",
              value && strstr(value, "lua")
-                 ? "JobSubmitPlugins has lua, for the job_submit.lua of examples/live"
-                 : "JobSubmitPlugins has no lua: users may change ergon's requests for their jobs "
-                   "(optional)");
+                 ? "JobSubmitPlugins contains lua, for the job_submit.lua of examples/live"
+                 : "JobSubmitPlugins does not contain lua: users may change ergon's requests for "
+                   "their jobs (optional)");
     erg_arena_release(&arena);
 }
 

@@ -24,7 +24,7 @@ static bool is_kept(const char *variable)
     return true;
 }
 
-/* To be freed; the strings are the environment's own. */
+/* Free it; the environment owns the strings. */
 static const char **make_environment(void)
 {
     size_t count = 0, kept = 0;
@@ -43,7 +43,7 @@ static const char **make_environment(void)
 
 enum erg_engine_answer erg_slurm_classify(const char *text)
 {
-    /* In the words of slurm_strerror(), which the locale does not change. */
+    /* The texts of slurm_strerror(), which do not depend on the locale. */
     static const char *const gone[] = {"Invalid job id", "job id is invalid"};
     static const char *const later[] = {
         "Unable to contact slurm controller",
@@ -80,14 +80,14 @@ enum erg_engine_answer erg_slurm_classify(const char *text)
     return ERG_ENGINE_REFUSED;
 }
 
-/* "scontrol hold 7", of a long command the beginning. */
+/* "scontrol hold 7"; the start of a long command. */
 static void add_command(struct erg_text *line, const char *const *words)
 {
     for (size_t i = 0; words[i] && line->count < 160; i++)
         erg_text_printf(line, "%s%.120s", i ? " " : "", words[i]);
 }
 
-/* Why a command failed, in its last line: what comes before are the reasons of reasons. */
+/* The reason for a failure is in the last line; the lines before it are details. */
 static void add_reason(struct erg_text *line, const struct erg_text *said)
 {
     struct erg_text raw = {0};
@@ -98,7 +98,7 @@ static void add_reason(struct erg_text *line, const struct erg_text *said)
     while (first > said->data && first[-1] != '\n')
         first--;
     erg_text_add_utf8(&raw, first, (size_t)(end - first));
-    erg_text_add_printable(line, raw.count ? raw.data : "it fails and does not say why");
+    erg_text_add_printable(line, raw.count ? raw.data : "it failed without a message");
     erg_text_release(&raw);
 }
 
@@ -111,13 +111,13 @@ static enum erg_engine_answer judge(const struct erg_subprocess *process, const 
     enum erg_engine_answer answer = ERG_ENGINE_LATER;
     add_command(&line, words);
     if (process->late) {
-        erg_text_printf(&line, ": Slurm does not answer within %g s", limit_s);
+        erg_text_printf(&line, ": no answer from Slurm within %g s", limit_s);
     } else if (process->signal > 0) {
         erg_text_printf(&line, ": ended by signal %d", process->signal);
     } else if (process->signal < 0) {
-        erg_text_add(&line, ": its exit status is not known");
+        erg_text_add(&line, ": its exit status is unknown");
     } else if (process->status == 0) {
-        erg_text_printf(&line, ": more than %d MiB of answer", ERG_SUBPROCESS_MOST_BYTES >> 20);
+        erg_text_printf(&line, ": its output exceeds %d MiB", ERG_SUBPROCESS_MOST_BYTES >> 20);
         answer = ERG_ENGINE_BROKEN;
     } else {
         erg_text_add(&line, ": ");

@@ -1,4 +1,4 @@
-/* The engine over Slurm's commands: each verb looks at its job first, then runs scontrol or
+/* The engine over Slurm's commands: each verb checks its job first, then runs scontrol or
  * scancel. */
 #include "cluster/live/live_engine.h"
 
@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double patience_s = 15;       /* slurmctld answers in milliseconds, or is away */
-static const double signal_patience_s = 5; /* scancel goes on for 95 s if the job is not there */
+static const double patience_s = 15;       /* slurmctld answers in milliseconds, or is down */
+static const double signal_patience_s = 5; /* scancel retries for 95 s if the job is gone */
 
-/* Jobs of a snapshot that are asked for alone; all others that are doubtful stay so. */
+/* Most jobs of a snapshot that are queried one by one; further ambiguous ones stay UNKNOWN. */
 enum { ALONE_MOST = 64 };
 
 struct slurm_engine {
@@ -51,7 +51,7 @@ static const struct erg_gpu_type *type_of(const struct erg_fleet *fleet, int nod
     return &fleet->types[type];
 }
 
-/* ---- one job, looked at alone ---- */
+/* ---- one job, queried alone ---- */
 
 static enum erg_engine_answer run(const char *const *words, double limit_s, struct erg_error *err)
 {
@@ -80,13 +80,13 @@ static enum erg_engine_answer look_at(struct slurm_engine *engine, uint32_t id,
                                                           text.data, text.count, arena) ||
                                       job->job.id != id)) {
         erg_placement_release(&job->job.placement);
-        answer = answer_with(ERG_ENGINE_GONE, err, id, "is not known to Slurm");
+        answer = answer_with(ERG_ENGINE_GONE, err, id, "is unknown to Slurm");
     }
     erg_text_release(&text);
     return answer;
 }
 
-/* A verb's job. On DONE the placement is to be released. */
+/* The job of a verb. Release the placement if the result is DONE. */
 static enum erg_engine_answer look(struct erg_live_engine *base, uint32_t id, const char *token,
                                    struct erg_slurm_job *job, struct erg_arena *arena,
                                    struct erg_error *err)
@@ -95,12 +95,12 @@ static enum erg_engine_answer look(struct erg_live_engine *base, uint32_t id, co
     if (answer != ERG_ENGINE_DONE)
         return answer;
     if (job->doubtful)
-        answer =
-            answer_with(ERG_ENGINE_REFUSED, err, id, "has a text that can be read in two ways");
+        answer = answer_with(ERG_ENGINE_REFUSED, err, id, "has ambiguous output in Slurm");
     else if (!job->job.token[0] || strcmp(job->job.token, token) != 0)
         answer = answer_with(ERG_ENGINE_GONE, err, id, "is another job now");
     else if (!job->job.single)
-        answer = answer_with(ERG_ENGINE_REFUSED, err, id, "is of an array or a heterogeneous job");
+        answer =
+            answer_with(ERG_ENGINE_REFUSED, err, id, "belongs to an array or a heterogeneous job");
     else if (!job->job.in_partition)
         answer = answer_with(ERG_ENGINE_REFUSED, err, id, "is in another partition");
     if (answer != ERG_ENGINE_DONE)
@@ -133,7 +133,7 @@ static void add_node_names(struct erg_text *list, const struct slurm_engine *eng
         erg_text_printf(list, "%s%s", i ? "," : "", engine->names[placement->slices[i].node]);
 }
 
-/* The GPUs on each node, or 0 where they are not as many on each of these nodes, each once. */
+/* The number of GPUs per node; 0 if nodes differ in it or repeat. */
 static int gpus_each(const struct slurm_engine *engine, const struct erg_placement *placement)
 {
     int each = 0;
@@ -150,7 +150,8 @@ static int gpus_each(const struct slurm_engine *engine, const struct erg_placeme
     return each;
 }
 
-/* Whether a placement has these nodes and as many GPUs on each: Slurm chooses which. */
+/* Returns true if a placement has these nodes and this number of GPUs on each; Slurm chooses which
+ * GPUs. */
 static bool has_shape(const struct erg_placement *a, const struct erg_placement *b)
 {
     int same = 0;
@@ -164,7 +165,7 @@ static bool has_shape(const struct erg_placement *a, const struct erg_placement 
     return same == a->count;
 }
 
-/* Whether a list of Slurm's is of exactly these nodes. */
+/* Returns true if a list of Slurm's contains exactly these nodes. */
 static bool names_nodes(const struct slurm_engine *engine, const char *list,
                         const struct erg_placement *placement)
 {
@@ -182,10 +183,10 @@ static bool names_nodes(const struct slurm_engine *engine, const char *list,
 }
 
 /*
- * All values that have to change together, as one request: tasks and CPUs, too, otherwise a job
- * that shrinks requests more than its nodes may give (BadConstraints). The type is not named: a
- * request with a type keeps the former one in addition. `Gres=` because each release writes
- * TresPerNode in its own way.
+ * All values that must change together, as one request. It includes tasks and CPUs; otherwise a job
+ * that shrinks requests more than its nodes may give (BadConstraints). It omits the GPU type, since
+ * a request with a type is added to the former one. It contains `Gres=`, because every release of
+ * Slurm writes TresPerNode differently.
  */
 static enum erg_engine_answer ask_for(const struct erg_slurm_job *job, int nodes, const char *list,
                                       int gpus, const char *start, struct erg_error *err)
@@ -216,7 +217,7 @@ static enum erg_engine_answer place(struct erg_live_engine *base, uint32_t id, c
     int each = gpus_each(engine, placement);
     if (each == 0)
         return answer_with(ERG_ENGINE_REFUSED, err, id,
-                           "cannot be placed: expected as many GPUs on each of its nodes");
+                           "cannot be placed: expected equal numbers of GPUs on its nodes");
     enum erg_engine_answer answer = look(base, id, token, &job, &arena, err);
     if (answer == ERG_ENGINE_DONE) {
         const struct erg_placement *has = &job.job.placement;
@@ -227,13 +228,13 @@ static enum erg_engine_answer place(struct erg_live_engine *base, uint32_t id, c
         if (job.job.state == ERG_LIVE_HELD) {
             struct erg_text list = {0};
             add_node_names(&list, engine, placement);
-            /* Not at once: in the second in which it was killed its node would fail it. */
+            /* Not at once: within the second of its kill, its node would fail the job. */
             answer = ask_for(&job, placement->count, list.data, each, "now+1", err);
             if (answer == ERG_ENGINE_DONE)
                 answer = scontrol("release", id, err);
             erg_text_release(&list);
         } else if (!is_placed) {
-            answer = refuse_state(&job, "one that is held", err);
+            answer = refuse_state(&job, "a held job", err);
         }
         erg_placement_release(&job.job.placement);
     }
@@ -241,7 +242,8 @@ static enum erg_engine_answer place(struct erg_live_engine *base, uint32_t id, c
     return answer;
 }
 
-/* The nodes that the given number of GPUs needs, equally on each, on the fleet's largest nodes. */
+/* The number of nodes for the given number of GPUs, equally on each, on the fleet's largest
+ * nodes. */
 static int nodes_for(const struct erg_fleet *fleet, int gpus)
 {
     int most = 1, nodes = 1;
@@ -259,14 +261,14 @@ static enum erg_engine_answer hand_back(struct erg_live_engine *base, uint32_t i
     struct erg_arena arena = {0};
     struct erg_slurm_job job;
     if (gpus < 1)
-        return answer_with(ERG_ENGINE_REFUSED, err, id, "cannot be given back without GPUs");
+        return answer_with(ERG_ENGINE_REFUSED, err, id, "cannot be returned without GPUs");
     enum erg_engine_answer answer = look(base, id, token, &job, &arena, err);
     if (answer == ERG_ENGINE_DONE) {
         int nodes = nodes_for(of(base)->fleet, gpus);
         bool is_back = job.job.state == ERG_LIVE_PENDING && !job.asked_nodes[0] &&
                        job.asked_gpus == gpus / nodes;
         if (job.job.state != ERG_LIVE_HELD && job.job.state != ERG_LIVE_PENDING)
-            answer = refuse_state(&job, "one that waits", err);
+            answer = refuse_state(&job, "a waiting job", err);
         else if (!is_back)
             answer = ask_for(&job, nodes, "", gpus / nodes, "now+1", err);
         if (answer == ERG_ENGINE_DONE && job.job.state == ERG_LIVE_HELD)
@@ -287,7 +289,7 @@ static enum erg_engine_answer hold(struct erg_live_engine *base, uint32_t id, co
     enum erg_engine_answer answer = look(base, id, token, &job, &arena, err);
     if (answer == ERG_ENGINE_DONE) {
         if (job.job.state != ERG_LIVE_HELD && job.job.state != ERG_LIVE_PENDING)
-            answer = refuse_state(&job, "one that waits", err);
+            answer = refuse_state(&job, "a waiting job", err);
         else if (!job.job.held_by_administrator)
             answer = scontrol("hold", id, err);
         erg_placement_release(&job.job.placement);
@@ -309,7 +311,7 @@ static enum erg_engine_answer stop(struct erg_live_engine *base, uint32_t id, co
         if (job.is_started)
             answer = run(words, signal_patience_s, err);
         else if (job.job.state != ERG_LIVE_HELD && job.job.state != ERG_LIVE_COMPLETING)
-            answer = refuse_state(&job, "one that runs", err);
+            answer = refuse_state(&job, "a running job", err);
         erg_placement_release(&job.job.placement);
     }
     erg_arena_release(&arena);
@@ -324,9 +326,9 @@ static enum erg_engine_answer kill_job(struct erg_live_engine *base, uint32_t id
     enum erg_engine_answer answer = look(base, id, token, &job, &arena, err);
     if (answer == ERG_ENGINE_DONE) {
         bool taken = job.job.state == ERG_LIVE_RUNNING || job.job.state == ERG_LIVE_FAILED;
-        /* A job that is completing may be one that its user cancelled, which this would revive. */
+        /* A completing job may have been cancelled by its user; this would revive it. */
         if (!taken && job.job.state != ERG_LIVE_HELD)
-            answer = refuse_state(&job, "one that runs or failed", err);
+            answer = refuse_state(&job, "a running or failed job", err);
         else if (taken)
             answer = scontrol("requeuehold", id, err);
         if (answer == ERG_ENGINE_DONE && !job.job.held_by_administrator)
@@ -362,8 +364,9 @@ static enum erg_engine_answer switch_node(struct erg_live_engine *base, int node
                                    on ? "State=POWER_UP" : "State=POWER_DOWN", NULL};
             answer = run(words, patience_s, err);
         } else if (state == ERG_NODE_DOWN || state == ERG_NODE_UNKNOWN || (!on && rises)) {
-            erg_fail(err, ERG_FAILED, "node %s is %s, expected one that is %s", engine->names[node],
-                     known ? now.state_text : "not known to Slurm", on ? "off" : "on");
+            erg_fail(err, ERG_FAILED, "node %s is %s, expected a node that is %s",
+                     engine->names[node], known ? now.state_text : "unknown to Slurm",
+                     on ? "off" : "on");
             answer = ERG_ENGINE_REFUSED;
         }
     }
@@ -431,8 +434,8 @@ static void release_jobs(struct slurm_jobs *jobs)
     *jobs = (struct slurm_jobs){0};
 }
 
-/* Ids that several texts claim, or whose text is doubtful, are asked for alone: a user can write
- * lines for other jobs, but not into the answer about them. */
+/* Ids with several texts, or with ambiguous text, are queried one by one: a user can forge lines
+ * for other jobs, but not in the answer to that query. */
 static enum erg_engine_answer resolve(struct slurm_engine *engine, struct slurm_jobs *jobs,
                                       struct erg_arena *arena, struct erg_error *err)
 {
@@ -464,7 +467,7 @@ static enum erg_engine_answer resolve(struct slurm_engine *engine, struct slurm_
         if (job.doubtful) {
             job.job.state = ERG_LIVE_UNKNOWN;
             job.job.token[0] = '\0';
-            job.job.in_partition = true; /* so that it is shown */
+            job.job.in_partition = true; /* so that it is visible */
         }
         jobs->items[kept++] = job;
     }
@@ -492,10 +495,10 @@ static enum erg_engine_answer read_jobs(struct slurm_engine *engine, struct slur
     return answer;
 }
 
-/* The nodes' report of their GPUs. */
+/* The GPUs in use, as nodes report them. */
 struct in_use {
     uint64_t *gpus; /* by node */
-    bool *known;    /* by node: Slurm says which */
+    bool *known;    /* by node: Slurm reports which */
     uint64_t *explained;
 };
 
@@ -511,7 +514,7 @@ static enum erg_engine_answer read_nodes(struct slurm_engine *engine,
         snapshot->nodes_count = (size_t)engine->fleet->nodes;
         snapshot->nodes = erg_xcalloc(snapshot->nodes_count, sizeof *snapshot->nodes);
         for (size_t i = 0; i < snapshot->nodes_count; i++)
-            snapshot->nodes[i] = (struct erg_live_node){ERG_NODE_DOWN, "Slurm does not know it"};
+            snapshot->nodes[i] = (struct erg_live_node){ERG_NODE_DOWN, "Slurm does not list it"};
         const char *rest = text.data;
         while (erg_slurm_next_node(&rest, &node, &engine->nodes, &snapshot->strings))
             if (node.node >= 0) {
@@ -535,7 +538,7 @@ static void add_job(struct erg_live_snapshot *snapshot, const struct erg_live_jo
     snapshot->jobs[snapshot->jobs_count++] = *job;
 }
 
-/* The GPUs of a foreign job that its nodes confirm: the job may have ended since. */
+/* The GPUs of a foreign job that its nodes confirm: the job may have ended in between. */
 static void confirm(struct erg_placement *placement, const struct in_use *use)
 {
     int kept = 0;
@@ -549,8 +552,8 @@ static void confirm(struct erg_placement *placement, const struct in_use *use)
     placement->count = kept;
 }
 
-/* A completing job still has its GPUs, which its node counts as free: it gets this number of the
- * free ones. */
+/* A completing job still has its GPUs, which its node already counts as free: it gets this number
+ * of the free ones. */
 static void choose(const struct slurm_engine *engine, struct erg_placement *placement,
                    const struct in_use *use)
 {
@@ -565,8 +568,8 @@ static void choose(const struct slurm_engine *engine, struct erg_placement *plac
     }
 }
 
-/* GPUs in use that no job has are those of jobs that are hidden from us, doubtful, or younger than
- * the list of jobs; these last, where one that was released wants the node, are most likely its. */
+/* GPUs in use that no listed job has belong to jobs that are hidden, ambiguous, or newer than the
+ * list. In the last case, if a released job waits for the node, they are most likely its GPUs. */
 static void add_unexplained(const struct slurm_engine *engine, const struct slurm_jobs *jobs,
                             struct erg_live_snapshot *snapshot, const struct in_use *use)
 {
@@ -575,7 +578,7 @@ static void add_unexplained(const struct slurm_engine *engine, const struct slur
                                 .account = "",
                                 .name = "",
                                 .state_text = "",
-                                .reason = "GPUs in use by jobs that Slurm does not show",
+                                .reason = "GPUs in use by jobs that Slurm does not list",
                                 .exit_status = -1,
                                 .uid = (uid_t)-1,
                                 .submitted_unix_s = NAN};
@@ -627,7 +630,7 @@ static enum erg_engine_answer take_snapshot(struct erg_live_engine *base,
     struct slurm_jobs jobs = {0};
     erg_live_snapshot_release(snapshot);
     snapshot->at_s = now_s(base);
-    /* Jobs first: what begins between the two is seen by its node. */
+    /* Jobs first: nodes show jobs that start between the two queries. */
     enum erg_engine_answer answer = read_jobs(engine, &jobs, &snapshot->strings, err);
     if (answer == ERG_ENGINE_DONE)
         answer = read_nodes(engine, snapshot, &use, err);
@@ -688,7 +691,7 @@ static int check_partition(struct slurm_engine *engine, bool *is_in, struct erg_
     return result;
 }
 
-/* `kinds`: by type of the fleet, what Slurm calls its GPUs. */
+/* `kinds`: Slurm's name of the GPUs, by type of the fleet. */
 static int check_node(const struct slurm_engine *engine, const struct erg_slurm_node *node,
                       const char **kinds, struct erg_arena *arena, struct erg_error *err)
 {
@@ -696,7 +699,7 @@ static int check_node(const struct slurm_engine *engine, const struct erg_slurm_
     const char **kind = &kinds[type - engine->fleet->types];
     if (node->has.count != type->gpus_per_node)
         return erg_fail(err, ERG_FAILED,
-                        "node %s has %d GPUs in Slurm (Gres), expected %d as type '%s' has",
+                        "node %s has %d GPUs in Slurm (Gres), expected %d, as type '%s' has",
                         node->name, node->has.count, type->gpus_per_node, type->name);
     if (node->has.mixed)
         return erg_fail(err, ERG_FAILED,
@@ -706,8 +709,8 @@ static int check_node(const struct slurm_engine *engine, const struct erg_slurm_
         *kind = erg_arena_strdup(arena, node->has.type);
     else if (strcmp(*kind, node->has.type) != 0)
         return erg_fail(err, ERG_FAILED,
-                        "node %s has GPUs of the type '%s' in Slurm (Gres), expected '%s' as the "
-                        "first node of type '%s' has",
+                        "node %s has GPUs of the type '%s' in Slurm (Gres), expected '%s', as on "
+                        "the first node of type '%s'",
                         node->name, node->has.type, *kind, type->name);
     return 0;
 }
@@ -732,13 +735,14 @@ static int check_nodes(struct slurm_engine *engine, struct erg_error *err)
         }
     for (size_t i = 0; result == 0 && i < nodes; i++) {
         if (!is_seen[i])
-            result = erg_fail(err, ERG_FAILED, "Slurm has no node '%s', expected all of type '%s'",
-                              engine->names[i], type_of(engine->fleet, (int)i)->name);
+            result =
+                erg_fail(err, ERG_FAILED, "Slurm has no node '%s', expected all nodes of type '%s'",
+                         engine->names[i], type_of(engine->fleet, (int)i)->name);
         else if (!is_in[i])
-            result = erg_fail(err, ERG_FAILED,
-                              "node %s is not in Slurm's partition '%s', expected all of the "
-                              "fleet's nodes there",
-                              engine->names[i], engine->partition);
+            result = erg_fail(
+                err, ERG_FAILED,
+                "node %s is not in Slurm's partition '%s', expected all nodes of the fleet there",
+                engine->names[i], engine->partition);
     }
     erg_arena_release(&arena);
     erg_text_release(&text);

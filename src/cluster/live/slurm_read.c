@@ -1,4 +1,4 @@
-/* Reads what Slurm's commands print. */
+/* Parses the output of Slurm's commands. */
 #define _GNU_SOURCE /* memmem, timegm, strptime */
 #include "cluster/live/slurm_read.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A part of a text that does not end with 0. */
+/* A part of a text, without a terminating 0. */
 struct slurm_span {
     const char *at, *end;
 };
@@ -21,7 +21,7 @@ static size_t length_of(struct slurm_span span)
     return (size_t)(span.end - span.at);
 }
 
-/* Where a word begins in a span, or NULL. */
+/* The start of a word in a span, or NULL. */
 static const char *find(struct slurm_span span, const char *word)
 {
     return span.at < span.end ? memmem(span.at, length_of(span), word, strlen(word)) : NULL;
@@ -33,7 +33,7 @@ static bool begins(struct slurm_span span, const char *word)
     return length_of(span) >= length && memcmp(span.at, word, length) == 0;
 }
 
-/* A whole number without a sign, or -1; moves behind it. */
+/* Parses a whole number without a sign and moves behind it; -1 if there is none. */
 static long take_number(struct slurm_span *span)
 {
     long value = -1;
@@ -79,7 +79,7 @@ static uint64_t read_bits(struct slurm_span span)
     return bits;
 }
 
-/* An entry without the parenthesis behind it: "gpu", "gpu:4", "gpu:a40:4", "gres/gpu:a40=4". */
+/* An entry without its parenthesis: "gpu", "gpu:4", "gpu:a40:4", "gres/gpu:a40=4". */
 static bool read_entry(struct slurm_span entry, long *count, struct slurm_span *type)
 {
     if (begins(entry, "gres/") || begins(entry, "gres:"))
@@ -212,8 +212,8 @@ bool erg_slurm_next_job(const char **text, const char **record, size_t *length)
     return true;
 }
 
-/* Where the fields begin that users do not write: "UserId=NAME(1) GroupId=NAME(1) MCS_label=".
- * NULL: nowhere in the span. */
+/* The start of the fields that users cannot write: "UserId=NAME(1) GroupId=NAME(1) MCS_label=".
+ * NULL: not in the span. */
 static const char *find_fields(struct slurm_span span)
 {
     for (const char *at; (at = find(span, " UserId=")) != NULL;) {
@@ -224,7 +224,7 @@ static const char *find_fields(struct slurm_span span)
         struct slurm_span user = {rest.at, group}, group_rest = {group + 9, span.end};
         const char *label = find(group_rest, " MCS_label=");
         bool good = user.at < user.end && user.end[-1] == ')' && label && label[-1] == ')';
-        /* None of the following may be within them. */
+        /* These must not occur within them. */
         struct slurm_span both = {user.at, label ? label : user.end};
         for (const char *c = both.at; good && c < both.end; c++)
             good = *c != '=' || (c >= group && c < group + 9);
@@ -235,7 +235,7 @@ static const char *find_fields(struct slurm_span span)
     return NULL;
 }
 
-/* The value of the field " KEY=" of a span, up to a blank; how often it is there. */
+/* The value of the field " KEY=" of a span, up to a blank; *count is its number of occurrences. */
 static int field(struct slurm_span fields, const char *key, struct slurm_span *value)
 {
     int times = 0;
@@ -278,7 +278,7 @@ static enum erg_live_state state_of(struct slurm_span text, bool no_priority)
     return ERG_LIVE_UNKNOWN;
 }
 
-/* "7:0" as in a shell. */
+/* "7:0", as in a shell. */
 static int exit_of(struct slurm_span text)
 {
     long status = take_number(&text), number = -1;
@@ -303,7 +303,7 @@ static double time_of(struct slurm_span text)
     return end && !*end ? (double)timegm(&at) : NAN;
 }
 
-/* "ergon:1:" and 16 hexadecimal digits, all of the comment. */
+/* "ergon:1:" and 16 hexadecimal digits as the whole comment. */
 static void read_token(char *token, struct slurm_span free_text)
 {
     static const char mark[] = "ergon:1:";
@@ -337,7 +337,7 @@ static uint64_t gpus_mask(int gpus)
     return gpus >= ERG_NODE_GPUS_MOST ? ~UINT64_C(0) : (UINT64_C(1) << gpus) - 1;
 }
 
-/* Each node of a list gets these GPUs of it; or `count` where that is above 0. */
+/* Gives these GPUs to each node of a list; or the number `count` if it is above 0. */
 static size_t add_nodes(struct erg_placement *placement, const struct erg_slurm_nodes *nodes,
                         const char *list, uint64_t gpus, int count)
 {
@@ -358,7 +358,7 @@ static size_t add_nodes(struct erg_placement *placement, const struct erg_slurm_
     return named;
 }
 
-/* "Nodes=h[1-2] CPU_IDs=7 Mem=0 GRES=gpu:h100:3(IDX:0-2)", as often as it is there. */
+/* "Nodes=h[1-2] CPU_IDs=7 Mem=0 GRES=gpu:h100:3(IDX:0-2)", any number of times. */
 static void read_placement(struct erg_slurm_job *read, const struct erg_slurm_nodes *nodes,
                            struct slurm_span fields, struct erg_arena *arena)
 {
@@ -387,7 +387,7 @@ static void read_placement(struct erg_slurm_job *read, const struct erg_slurm_no
     }
     if (shown || all.count == 0)
         return;
-    /* A job that completes: only how many there are of all its nodes is shown. */
+    /* For a completing job, Slurm prints only the sum over its nodes. */
     struct erg_placement none = {0};
     size_t named = add_nodes(&none, nodes, node_list, 0, 1);
     erg_placement_release(&none);
@@ -440,14 +440,14 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     long times = take_number(&restarts);
     job->restarts = times < 0 ? 0 : (int)times;
     job->submitted_unix_s = time_of(submitted);
-    const double started_s = time_of(started); /* of a pending job: when it is to start */
+    const double started_s = time_of(started); /* of a pending job: its planned start */
     job->started_unix_s = read->is_started && !isnan(started_s) ? started_s : 0;
     field(fields, " CPUs/Task=", &value);
     long cpus = take_number(&value);
     read->cpus_per_task = cpus > 0 && cpus < 100000 ? (int)cpus : 1;
     field(fields, " ReqNodeList=", &value);
     read->asked_nodes = is(value, "(null)") ? "" : keep(value, arena);
-    /* Only behind the state, before which an account of the user's choice may be. */
+    /* Only after the state; before it, users can choose the text of an account. */
     if (job->state == ERG_LIVE_RUNNING || job->state == ERG_LIVE_COMPLETING ||
         job->state == ERG_LIVE_UNKNOWN)
         read_placement(read, nodes, (struct slurm_span){state.end, fields.end}, arena);
@@ -481,7 +481,7 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     if (all.at == digits || id == 0 || id > UINT32_MAX)
         return false;
     read->job.id = (uint32_t)id;
-    read->job.reason = "its text in Slurm can be read in two ways";
+    read->job.reason = "its text in Slurm is ambiguous";
 
     const char *name = find(all, " JobName=");
     if (!name)
@@ -506,7 +506,7 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     const char *het = find((struct slurm_span){title, begin}, " HetJobIdSet=");
     read->job.name = keep((struct slurm_span){title, het ? het : begin}, arena);
     read_token(read->job.token, (struct slurm_span){end, all.end});
-    /* The user can change the request, so it is not trusted, only compared. */
+    /* The user can change the request, so it is only compared. */
     const char *asked = NULL;
     for (struct slurm_span tail = {end, all.end}; (tail.at = find(tail, " TresPerNode=")) != NULL;)
         asked = tail.at += 13;
@@ -528,7 +528,7 @@ enum erg_live_node_state erg_slurm_node_state(const char *text)
         const char *flag;
         enum erg_live_node_state state;
     } flags[] = {
-        /* the first that is there decides */
+        /* the first match decides */
         {"DOWN", ERG_NODE_DOWN},
         {"ERROR", ERG_NODE_DOWN},
         {"INVAL", ERG_NODE_DOWN},

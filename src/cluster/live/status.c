@@ -1,4 +1,4 @@
-/* The state of a controller as a document: for people, pages and metrics. */
+/* The state of a controller as a document for people, pages and metrics. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- when jobs should end and begin ---- */
+/* ---- expected starts and ends ---- */
 
-/* Seconds of the engine until a running job has done all; NAN: not known. */
+/* Time until a running job has finished, on the engine's clock; NAN: unknown. */
 static double left_s(const struct erg_controller *controller, size_t i)
 {
     const struct erg_scheduler *scheduler = controller->scheduler;
@@ -23,7 +23,7 @@ static double left_s(const struct erg_controller *controller, size_t i)
            controller->setup.compress;
 }
 
-/* GPUs that come free, and when. */
+/* When GPUs become free. */
 struct release {
     double at_s;
     int gpus;
@@ -109,7 +109,7 @@ static const char *why_waiting(const struct erg_controller *controller, size_t i
         return "it failed and is tried again later";
     const enum erg_wait_reason reason =
         erg_scheduler_reason(controller->scheduler, controller->tracks[i].job);
-    return reason == ERG_WAIT_NONE ? "its placement begins" : erg_wait_reason_text(reason);
+    return reason == ERG_WAIT_NONE ? "its placement is starting" : erg_wait_reason_text(reason);
 }
 
 static json_t *job_json(const struct erg_controller *controller, size_t i, double unix_s,
@@ -141,7 +141,7 @@ static json_t *job_json(const struct erg_controller *controller, size_t i, doubl
         record->needs_attention);
 }
 
-/* Jobs that wait are counted in the order of their records, which is that of their arrival. */
+/* Waiting jobs are counted in the order of their records, which is that of their arrival. */
 static json_t *jobs_json(const struct erg_controller *controller, double unix_s)
 {
     struct releases releases = {0};

@@ -1,8 +1,8 @@
-/* Tokens: they identify a live job in addition to its number, since Slurm reuses numbers. */
+/* Tokens identify a live job in addition to its number, since Slurm reuses numbers. */
 #ifndef ERG_CLUSTER_LIVE_TOKEN_H
 #define ERG_CLUSTER_LIVE_TOKEN_H
 
-/* 64 random bits, hexadecimal. */
+/* 64 random bits in hexadecimal. */
 enum { ERG_TOKEN_LENGTH = 16 };
 
 #endif

@@ -40,7 +40,8 @@ struct arena {
     struct erg_placement placement;
 };
 
-/* Jobs that wait line up as they came. load() marks the opportunistic ones among running jobs. */
+/* Waiting jobs are queued in the order of arrival. load() marks the opportunistic ones among
+ * running jobs. */
 static void take_over(struct arena *arena, const struct erg_scheduler *scheduler)
 {
     int *jobs;
@@ -210,7 +211,7 @@ static void settle_queue(struct arena *arena, int placed)
         dequeue(arena, arena->queue.items[0]);
 }
 
-/* Whether a job has GPUs of a node that drains, which are of no use to others. */
+/* Returns true if a job has GPUs of a draining node, which other jobs cannot use. */
 static bool drains(const struct erg_scheduler *scheduler, int job)
 {
     const struct erg_placement *placement = &scheduler->jobs[job].placement;
@@ -259,7 +260,7 @@ static void take_back(struct arena *arena)
     }
 }
 
-/* Jobs that wait are tried in order, from the first again after each that got GPUs. */
+/* Tries waiting jobs in order, from the first again after each that got GPUs. */
 static void restart_waiting(struct arena *arena)
 {
     struct erg_scheduler *scheduler = arena->scheduler;
@@ -331,7 +332,7 @@ static void upgrade(struct arena *arena)
     }
 }
 
-/* Jobs that are spread over partly used nodes get together. */
+/* Jobs that are spread over partly used nodes move together. */
 static void migrate(struct arena *arena)
 {
     const struct erg_fleet *fleet = arena->scheduler->fleet;
@@ -359,7 +360,7 @@ static void migrate(struct arena *arena)
     }
 }
 
-/* Nodes of a that are none of b. */
+/* Nodes of a that are not in b. */
 static int nodes_without(const int *a, const int *b, int count, int *without)
 {
     int found = 0;
@@ -373,7 +374,7 @@ static int nodes_without(const int *a, const int *b, int count, int *without)
     return found;
 }
 
-/* Whether all GPUs of a node can be given to jobs. */
+/* Returns true if all GPUs of a node can be given to jobs. */
 static bool is_ours(const struct erg_scheduler *scheduler, int node)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -382,8 +383,8 @@ static bool is_ours(const struct erg_scheduler *scheduler, int node)
                scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
 }
 
-/* A job that now has other whole nodes, as many as it began with, gets its first ones back; what
- * runs on those moves to the nodes that the job leaves. */
+/* A job that now has other whole nodes, as many as it started with, gets its first ones back; jobs
+ * on those move to the nodes that it leaves. */
 static void undo_needless_moves(struct arena *arena)
 {
     const struct erg_trial *before = &arena->before;
@@ -475,7 +476,7 @@ const struct erg_policy erg_policy_arena = {
 
 const struct erg_policy erg_policy_arena_ddl = {
     .name = "arena-ddl",
-    .summary = "Arena that keeps deadlines",
+    .summary = "Arena with deadlines",
     .events = ERG_EVENTS_OF_JOBS,
     .rules = &(const struct erg_arena_rules){.deadlines = true},
     .open = erg_arena_open,

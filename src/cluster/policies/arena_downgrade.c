@@ -2,7 +2,7 @@
  * Arena's search for room at the expense of others: breadth-first over plans in which running jobs
  * were shrunk or moved to another type. Two rules were derived from the golden rounds: a target
  * with a type to move to precedes all others, and gains of moved jobs count twice. How the
- * published program treats jobs that change more than once in a plan is not known.
+ * published program treats jobs that change more than once in a plan is unknown.
  */
 #include "cluster/policies/arena_internal.h"
 

@@ -28,7 +28,7 @@
 struct member {
     int job;
     int gpus;    /* its share */
-    double gain; /* samples/s that twice the share would add; -INFINITY: it must not have that */
+    double gain; /* samples/s that twice the share would add; -INFINITY: it may not double */
 };
 
 struct elastic {
@@ -37,7 +37,7 @@ struct elastic {
         struct member *items;
         size_t count, capacity;
     } members;
-    struct { /* not admitted, in the order in which they came */
+    struct { /* not admitted, in the order of their arrival */
         int *items;
         size_t count, capacity;
     } pending;
@@ -191,7 +191,7 @@ static void sort_members(struct elastic *elastic)
     }
 }
 
-/* Places a member with its share, or as much of it as there is room for. */
+/* Places a member with its share, or with as much of it as there is room for. */
 static bool place(const struct elastic *elastic, struct erg_scheduler *scheduler,
                   const struct member *member, int type, enum erg_node_order order)
 {
@@ -207,8 +207,8 @@ static bool place(const struct elastic *elastic, struct erg_scheduler *scheduler
     return false;
 }
 
-/* Members whose share changed are placed on the GPUs that the others leave; false where one finds
- * no room. */
+/* Places members whose share changed on the GPUs that the others leave; false if one finds no
+ * room. */
 static bool place_changed(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
 {
     size_t count = elastic->members.count;
@@ -227,7 +227,7 @@ static bool place_changed(struct elastic *elastic, struct erg_scheduler *schedul
     return placed;
 }
 
-/* A job that is not admitted waits where it came. */
+/* A job that is not admitted waits in the order of arrival. */
 static void line_up(struct elastic *elastic, const struct erg_scheduler *scheduler, int job)
 {
     ERG_PUSH(&elastic->pending, items, job);
@@ -254,7 +254,7 @@ static void place_all(struct elastic *elastic, struct erg_scheduler *scheduler, 
     }
 }
 
-/* Deals the GPUs of a type out anew; false, and nothing changed, where `newest` does not fit. */
+/* Computes new shares of a type's GPUs; false, and nothing changed, if `newest` does not fit. */
 static bool deal(struct elastic *elastic, struct erg_scheduler *scheduler, int type, int newest)
 {
     int left = begin_shares(elastic, scheduler, type, newest);
@@ -272,8 +272,8 @@ static void unblock(struct elastic *elastic, const struct erg_scheduler *schedul
     memset(elastic->blocked, 0, scheduler->fleet->types_count * sizeof *elastic->blocked);
 }
 
-/* The type that a job was admitted to; -1: to none. Types that it has to wait for are blocked for
- * those behind it. It does not wait where no share meets its deadline, since later none will. */
+/* The type to which a job was admitted; -1: none. Types for which it has to wait are blocked for
+ * those behind it. It does not wait if no share meets its deadline, since later none will. */
 static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int job)
 {
     int types = (int)scheduler->fleet->types_count;
@@ -290,7 +290,7 @@ static int admit(struct elastic *elastic, struct erg_scheduler *scheduler, int j
     return -1;
 }
 
-/* Jobs that wait, in their order; types that got no new job are dealt out without one. */
+/* Serves waiting jobs in their order; types without a new job then get new shares. */
 static void admit_pending(struct elastic *elastic, struct erg_scheduler *scheduler)
 {
     int types = (int)scheduler->fleet->types_count;

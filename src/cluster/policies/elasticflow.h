@@ -8,12 +8,13 @@
 #include "cluster/schedule/policy.h"
 
 struct erg_elastic_rules {
-    bool deadlines; /* a share must meet its job's deadline; else any that runs will do */
-    /* Shares are dealt out only when a job is admitted; all jobs of the type are placed anew then,
+    bool deadlines; /* a share must meet its job's deadline; else any share on which the job runs */
+    /* Shares are computed only when a job is admitted; all jobs of the type are then placed again,
      * the newest first among equals, and double even where that adds nothing. Jobs wait even for
      * types on which they cannot run. */
     bool as_published;
-    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: by those there are */
+    const struct erg_speeds *speeds; /* speeds for the computation of shares; NULL: the
+                                      * scheduler's */
 };
 
 /* For a policy (policy.h) whose rules these are. */

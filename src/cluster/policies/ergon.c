@@ -121,8 +121,7 @@ static const char *tenant_name(const struct erg_scheduler *scheduler, size_t ten
     return name ? name : "";
 }
 
-/* Prices, and what was left at them, as the market of this decision begins with those of the last;
- * and what tenants had. */
+/* Prices and unsold GPUs, from which the next decision's market starts; and the use of tenants. */
 static json_t *save_ergon(const void *state, const struct erg_scheduler *scheduler)
 {
     const struct ergon *ergon = state;
@@ -190,13 +189,13 @@ static double relative_cost(const struct erg_scheduler *scheduler)
 }
 
 /*
- * How much speed is given up for energy by slower clocks. Energy counts in proportion to its
- * present cost and emissions. A slower job delays itself and, where no GPUs are free, also those
- * that could have had its own: so more is saved where some are.
+ * How much speed to give up for energy by slower clocks. Energy counts in proportion to its present
+ * cost and emissions. A slower job delays itself and, if no GPUs are free, also jobs that could
+ * have had its GPUs: so clocks are lowered more if some are free.
  */
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
-    enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
+    enum { STEPS = 16 }; /* per unit: points are not picked again for a smaller change */
     double slack = fmax(0, fmin(1, free_share(ergon, scheduler) / FREE_SHARE));
     double thrift = CLOCK_THRIFT + slack * (ergon->taste->thrift_free - CLOCK_THRIFT);
     return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
@@ -209,7 +208,8 @@ static double energy_price(const struct ergon *ergon, const struct erg_scheduler
     return ENERGY_SHARE * fmax(0, fmin(1, taken)) * relative_cost(scheduler) * ergon->rent_per_w;
 }
 
-/* Watts that a job's time counts as: fewer where energy is dear, as time then costs no more. */
+/* Power for which a job's time counts: less if energy is expensive, as the price of time stays the
+ * same. */
 static double time_power(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 4 }; /* per octave, as above */
@@ -274,8 +274,9 @@ static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
     }
 }
 
-/* Below a cap that no job keeps at any operating point, what weighs most runs all the same, on GPUs
- * that draw least: the simulator, or a real cluster's power limits, lower clocks further. */
+/* Below a cap that no job keeps at any operating point, the jobs with the largest weights run all
+ * the same, on GPUs with the least power: the simulator, or a real cluster's power limits, lower
+ * clocks further. */
 static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {

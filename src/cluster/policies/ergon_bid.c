@@ -6,9 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Moves that one move leads to: the job's, its way back, and that of the job that it displaces. */
+/* A move causes at most this many others: the job's, its way back, and that of the job that it
+ * displaces. */
 #define STAYING 3
-/* Share of a job's worth for which it does not change its clock: worths and prices waver by as much
+/* Share of a job's worth for which it does not change its clock: worths and prices vary by as much
  * with each arrival. */
 #define STAYING_CLOCK 0.02
 
@@ -22,7 +23,8 @@ struct lot {
     double base_w; /* of each */
 };
 
-/* Finds the worth of all operating points of a menu's choices, again only for another clocking. */
+/* Computes the worth of all operating points of a menu's choices; repeats it only if the clocking
+ * changed. */
 static void find_worths(const struct ergon *ergon, const struct erg_scheduler *scheduler,
                         int workload)
 {
@@ -61,9 +63,9 @@ static struct ergon_worth worth_of(const struct ergon *ergon, const struct lot *
                                 erg_menu_merit(lot->menu, speed, lot->gpus, at, 0, ERGON_THRIFT)};
 }
 
-/* Picks the operating point by its worth less the cost of its energy; `now` (-1: none) is left for
- * more than a little only. Returns the value for the assignment of GPUs: its worth less the cost of
- * its power under a cap. */
+/* Picks the operating point by its worth minus the cost of its energy; `now` (-1: none) is kept
+ * unless another point is clearly better. Returns the value for the assignment of GPUs: its worth
+ * minus the cost of its power under a cap. */
 static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int now,
                          int *point)
 {
@@ -85,7 +87,7 @@ static double pick_point(const struct ergon *ergon, const struct lot *lot, doubl
     return weight * best_shared - ergon->power_price * best_w;
 }
 
-/* Whether operating points are picked for each job by itself. */
+/* Returns true if each job picks its own operating point. */
 static bool picks_itself(const struct ergon *ergon, const struct ergon_bidder *bidder)
 {
     return ergon->power_price > 0 || ergon->energy_price > 0 || bidder->critical > 0;
@@ -116,15 +118,15 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
 }
 
 /* The share of an hour, or of the job's remaining time if that is less, that remains after a
- * restart. It stays above 0, so GPUs are always worth something to a job. */
+ * restart. It stays above 0, so GPUs always have some worth for a job. */
 static double keep_of(double left_s, double cost_s)
 {
     double keep_s = fmax(1, fmin(ERGON_HORIZON_S, left_s));
     return keep_s / (keep_s + cost_s);
 }
 
-/* Offers to stay on the GPUs that the job has; `index` is the choice of as many of the same type,
- * or -1. */
+/* Offers to stay on the job's GPUs; `index` is the choice with the same number of GPUs of that
+ * type, or -1. */
 static void offer_stay(struct ergon *ergon, const struct erg_scheduler *scheduler,
                        const struct ergon_bidder *bidder, const struct erg_menu *menu, int index)
 {
@@ -199,7 +201,7 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-/* The watts that jobs may draw beyond the base power of all GPUs, if they have these numbers of
+/* The power that jobs may draw beyond the base power of all GPUs, if they have these numbers of
  * GPUs (by type). Other GPUs of nodes that are on idle. */
 static double allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
@@ -233,9 +235,9 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
     return left_w;
 }
 
-/* Clears the market at a price of power that uses the cap to within half a per cent, or that is
- * the lowest, to within a few per cent, that keeps it. Returns the watts beyond the base power
- * of GPUs. */
+/* Clears the market at a price of power that uses the cap to within half a per cent, or that is the
+ * lowest, to within a few per cent, that keeps it. Returns the power beyond the base power of
+ * GPUs. */
 static double find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };
@@ -267,13 +269,13 @@ static double find_power_price(struct ergon *ergon, const struct erg_scheduler *
     }
     if (ergon->power_price == high)
         return wanted_w;
-    /* Prices of GPUs depend a little on those before. */
+    /* Prices of GPUs depend slightly on earlier ones. */
     for (ergon->power_price = high; clear_below_cap(ergon, scheduler, &wanted_w) < 0;)
         ergon->power_price *= 1.05;
     return wanted_w;
 }
 
-/* The worth of GPUs for each watt beyond base power. */
+/* The worth of GPUs per watt beyond base power. */
 static double rent_per_watt(const struct erg_market *market, double extra_w)
 {
     double rent = 0;

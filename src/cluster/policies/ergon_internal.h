@@ -19,19 +19,19 @@ struct ergon_worth {
     double clocked, shared;
 };
 
-/* GPUs that a workload can make use of. */
+/* GPUs that a workload can use. */
 struct erg_menu_choice {
     int type, gpus;
     double samples_per_s; /* on the fastest locality */
     double iteration_s;
-    int first_locality, localities; /* shapes, the fastest first; in the menu's list */
+    int first_locality, localities; /* shapes in the menu's list, the fastest first */
     int shape;                      /* the fastest */
     size_t first_worth;             /* of the points on that shape; in the menu's list */
 };
 
 /*
- * All that a workload can be given: of each type the numbers of GPUs that are faster than any
- * smaller number of them.
+ * All choices of a workload: for each type, the numbers of GPUs that are faster than any smaller
+ * number of them.
  */
 struct erg_menu {
     struct {
@@ -46,13 +46,14 @@ struct erg_menu {
      * GPUs of the types on which it can run. */
     double unit;
     double fastest_s; /* an iteration on the fastest choice, */
-    int fastest_gpus; /* and how many GPUs those are */
+    int fastest_gpus; /* and its number of GPUs */
     double least_j;   /* energy of a sample on the most economical choice and operating point */
     struct ergon_worth *worths;      /* ergon's alone, */
-    struct ergon_clocking worths_by; /* and the settings that found them */
+    struct ergon_clocking worths_by; /* the settings with which they were computed */
 };
 
-/* The menu of a job's workload, made at its first use; `menus`: of all workloads, at first 0. */
+/* The menu of a job's workload, made at its first use; `menus`: of all workloads, initially
+ * zero. */
 const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
                                    int job);
 void erg_menu_release(struct erg_menu *menu);
@@ -60,7 +61,7 @@ void erg_menu_release(struct erg_menu *menu);
 /*
  * The worth of a speed at an operating point: GPU equivalents times (`least_j` / energy of a
  * sample) to the power of `thrift`. One per cent less energy is worth `thrift` per cent more speed.
- * `rest_w`: the power drawn elsewhere meanwhile.
+ * `rest_w`: power drawn elsewhere at the same time.
  */
 double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpus,
                       const struct erg_operating_point *point, double rest_w, double thrift);
@@ -68,32 +69,33 @@ double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpu
 /* The thrift for the assignment of GPUs. */
 #define ERGON_THRIFT 0.1
 
-/* For how long decisions look ahead. */
+/* The time for which decisions look ahead. */
 #define ERGON_HORIZON_S 3600.0
 
-/* Watts of a GPU without a job, beyond which jobs draw: off, where nodes are switched off. */
+/* Power of a GPU without a job, above which the power of jobs counts; that of a switched-off GPU if
+ * nodes are switched off. */
 double erg_fleet_base_power(const struct erg_fleet *fleet, int type);
 
-/* A job that is to have GPUs, in the order of weights. */
+/* A job that gets GPUs, in the order of weights. */
 struct erg_order {
     int job;
     const struct erg_menu *menu;
     const struct erg_menu_choice *choice; /* NULL: stays on the GPUs that it has */
-    int point;                            /* the slowest where there are fewer */
+    int point;                            /* the slowest if there are fewer */
 };
 
 /*
- * Gives the jobs their GPUs, the largest jobs first; jobs not named keep theirs. Where enough GPUs
- * are free but scattered, smaller jobs move. A job that cannot be placed is left without GPUs.
+ * Gives the jobs their GPUs, the largest jobs first; other jobs keep theirs. If enough GPUs are
+ * free but scattered, smaller jobs move. A job that cannot be placed gets no GPUs.
  */
 void erg_orders_place(struct erg_scheduler *scheduler, const struct erg_order *orders,
                       size_t count);
 
-/* Places one job on the fastest locality that has room; false where none has. */
+/* Places one job on the fastest locality that has room; false if none has. */
 bool erg_order_fit(struct erg_scheduler *scheduler, const struct erg_order *order);
 
-/* A bidder's offers by falling value, equals in their order, of as many GPUs as are free: the next
- * after `tried` (-1: the first); -1: there is none above 0. */
+/* A bidder's offers of free GPUs by falling value, equal ones in their order: the next after
+ * `tried` (-1: the first); -1: there is none above 0. */
 long erg_order_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
                           size_t bidder, long tried);
 
@@ -104,24 +106,24 @@ struct ergon_bidder {
     double weight;
     double remaining; /* iterations */
     double needed_s;  /* for them at the fastest */
-    double critical;  /* 0 to 1: how far the end of all waits for it, */
-    double rest_w;    /* and of GPUs that idle meanwhile */
+    double critical;  /* 0 to 1: how far it delays the end of all work, */
+    double rest_w;    /* and power of GPUs that idle at that time */
 };
 
 /* The choice behind an offer. */
 struct ergon_bid {
-    int choice; /* of the menu; -1: GPUs that the job has, though fewer of them were faster */
+    int choice; /* of the menu; -1: its present GPUs, though fewer of them were faster */
     bool stays; /* on the GPUs that it has */
     int point;
     double extra_w; /* beyond the base power of its GPUs */
 };
 
-/* The difference between the variants: the worth of time relative to energy. */
+/* The parameters of a variant: the worth of time relative to energy. */
 struct ergon_taste {
     double thrift_free;    /* for the choice of operating points where GPUs are free */
-    double idle_share;     /* a job's time counts as its part of so much of the idle power */
-    double critical_power; /* of critical, by which it counts as all of that: a job is the surer
-                            * the last, the nearer it comes to the longest */
+    double idle_share;     /* a job's time costs its part of this share of the idle power */
+    double critical_power; /* exponent of `critical`, by which it pays for all idle power: the
+                            * closer a job is to the longest, the more likely it ends last */
 };
 
 struct ergon {
@@ -144,14 +146,14 @@ struct ergon {
         double *items;
         size_t count, capacity;
     } rank_weights;        /* of the jobs with most work left, second most, ... */
-    double *tenant_used_s; /* by tenant: GPU-seconds, forgotten at the pace of a day */
-    double decided_s;      /* last; before the first decision -INFINITY */
-    double power_price;    /* value of a watt below the cap; 0: it is kept without */
+    double *tenant_used_s; /* by tenant: GPU-seconds, decaying over a day */
+    double decided_s;      /* time of the last decision; -INFINITY before the first */
+    double power_price;    /* value of a watt below the cap; 0: the cap is kept without a price */
     double energy_price;   /* value of a watt for the energy that it takes */
-    double rent_per_w;     /* what GPUs were worth, at the last clearing, for each watt beyond their
-                            * base power */
-    double long_s;         /* jobs that need so long at their fastest are long ones */
-    double fleet_idle_w;   /* drawn by all GPUs when all idle */
+    double rent_per_w;     /* worth of GPUs at the last clearing, per watt beyond their base
+                            * power */
+    double long_s;         /* a job is long if it needs this time at its fastest */
+    double fleet_idle_w;   /* power of all GPUs when all idle */
     const struct ergon_taste *taste;
     struct ergon_clocking clocking; /* now */
 };

@@ -34,7 +34,7 @@ static int list_localities(struct erg_menu *menu, const struct erg_speeds *speed
             continue;
         ERG_PUSH(&menu->localities, items, shape);
         size_t at = menu->localities.count - 1;
-        for (; at > first; at--) { /* those of fewer nodes first where speeds are equal */
+        for (; at > first; at--) { /* equal speeds: fewer nodes first */
             int before = menu->localities.items[at - 1];
             if (erg_speed_at(speeds, workload, before)->samples_per_s >= speed)
                 break;

@@ -9,7 +9,7 @@ bool erg_order_fit(struct erg_scheduler *scheduler, const struct erg_order *orde
 {
     const int *shapes = order->menu->localities.items + order->choice->first_locality;
     for (int i = 0; i < order->choice->localities; i++) {
-        /* Frontiers differ in length. The next decision picks anew for the shape that it is. */
+        /* Frontiers differ in length. The next decision picks a point for the actual shape. */
         const struct erg_speed *speed = erg_scheduler_speed(scheduler, order->job, shapes[i]);
         int slowest = speed->points_count - 1;
         if (erg_scheduler_fit(scheduler, order->job, shapes[i], ERG_LEAST_FREE,
@@ -34,7 +34,8 @@ long erg_order_next_offer(const struct erg_scheduler *scheduler, const struct er
     return best;
 }
 
-/* How many GPUs of a node would be free without the jobs that have fewer than `gpus` each. */
+/* The number of GPUs of a node that would be free without the jobs that have fewer than `gpus`
+ * each. */
 static int yielding(const struct erg_scheduler *scheduler, int node, int gpus)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -62,8 +63,9 @@ static void clear_node(struct erg_scheduler *scheduler, int node, int gpus, int 
 }
 
 /*
- * Frees scattered GPUs together for a job: on the nodes where most are free already, smaller jobs
- * give way. They are placed later, since larger numbers come first. False where that is not enough.
+ * Frees scattered GPUs together for a job: on the nodes with the most free GPUs, smaller jobs give
+ * way. They are placed later, since larger numbers come first. Returns false if that is not
+ * enough.
  */
 static bool make_room(struct erg_scheduler *scheduler, const struct erg_order *order)
 {
@@ -97,7 +99,8 @@ static int order_gpus(const struct erg_scheduler *scheduler, const struct erg_or
                          : erg_placement_gpus(&scheduler->jobs[order->job].placement);
 }
 
-/* A job that was to stay has lost its GPUs to a larger one: as many of the same type for it. */
+/* A job that was to stay has lost its GPUs to a larger one: finds the same number of that type for
+ * it. */
 static void find_again(struct erg_scheduler *scheduler, const struct erg_order *order, int type,
                        int gpus)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define RANK_POWER 0.7
-#define LONG_SHARE 0.25 /* of the work left lies in long jobs */
+#define LONG_SHARE 0.25 /* of the remaining work is in long jobs */
 /* The weight of a job doubles for each of these multiples of the length of long jobs, or of its own
  * length, by which it is late; the smaller number of doublings counts. */
 #define AGEING_BY_LONG 2
@@ -37,7 +37,7 @@ static double urgency(const struct erg_scheduler *scheduler, const struct ergon_
     return slack_s < 0 ? 1 : 1 + exp(-slack_s / (bidder->needed_s + ERGON_HORIZON_S));
 }
 
-/* How much more a tenant's jobs weigh; 1 for all where there is one. */
+/* The factor on the weights of a tenant's jobs; 1 for all if there is one tenant. */
 static double share_weight(const struct ergon *ergon, const struct erg_scheduler *scheduler,
                            int tenant)
 {
@@ -86,9 +86,9 @@ static double backlog(const struct ergon *ergon, const struct erg_scheduler *sch
 }
 
 /*
- * Jobs that need longer, at their fastest, than all GPUs for all work: the last of them to end is
- * alone at the end, and the GPUs that it does not use idle then. The longest is critical, others as
- * far as they come near it.
+ * Jobs that need longer, at their fastest, than all GPUs for all work: the last of them to end runs
+ * alone at the end, while the GPUs that it does not use idle. The longest is critical, others in
+ * proportion to their length.
  */
 static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler,
                           double backlog_s)
@@ -107,7 +107,8 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
     }
 }
 
-/* At its fastest, the shortest of the jobs in which LONG_SHARE of the work left lies. */
+/* The length, at its fastest, of the shortest of the jobs that have LONG_SHARE of the remaining
+ * work. */
 static double long_length(const struct ergon *ergon, double work)
 {
     double length_s = 0, left = LONG_SHARE * work;
@@ -118,7 +119,7 @@ static double long_length(const struct ergon *ergon, double work)
     return fmax(1, length_s);
 }
 
-/* The doublings of a late job's weight. A job is late when it has been here for longer than its
+/* The doublings of a late job's weight. A job is late if it has been here for longer than its
  * finished work takes at its fastest. */
 static double age(struct ergon *ergon, const struct erg_scheduler *scheduler,
                   const struct ergon_bidder *bidder)
@@ -147,7 +148,7 @@ void erg_bidders_weigh(struct ergon *ergon, const struct erg_scheduler *schedule
     double backlog_s = backlog(ergon, scheduler);
     ergon->long_s = long_length(ergon, backlog_s * scheduler->fleet->gpus);
     find_critical(ergon, scheduler, backlog_s);
-    double most = ergon->rank_weights.items[ergon->bidders.count - 1]; /* of least work */
+    double most = ergon->rank_weights.items[ergon->bidders.count - 1]; /* the least work */
     double *shares = erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *shares);
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         shares[i] = share_weight(ergon, scheduler, (int)i);

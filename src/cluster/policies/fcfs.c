@@ -1,10 +1,10 @@
 /*
  * First come, first served.
  *
- * Source: the baseline of Arena's published comparison. A job gets the type and the number of GPUs
- * that it asked for, on as few nodes as they need, and keeps them to its end. It waits while a job
- * that asked for the same type before it waits (queues.h). The relaxed form takes more nodes, with
- * equally many GPUs on each, where few are not free.
+ * Source: the baseline of Arena's published comparison. A job gets its requested type and number of
+ * GPUs, on as few nodes as possible, and keeps them until it ends. It waits while an earlier job
+ * that requested the same type waits (queues.h). The relaxed form uses more nodes, with equal
+ * numbers of GPUs, if fewer nodes have no room.
  */
 #include "cluster/policies/policies.h"
 #include "cluster/policies/queues.h"
@@ -54,7 +54,7 @@ static int decide_fcfs(void *state, struct erg_scheduler *scheduler,
 
 const struct erg_policy erg_policy_fcfs = {
     .name = "fcfs",
-    .summary = "first come, first served, on the GPUs asked for",
+    .summary = "first come, first served, on the requested GPUs",
     .events = ERG_EVENTS_OF_JOBS,
     .open = open_fcfs,
     .decide = decide_fcfs,
@@ -63,7 +63,7 @@ const struct erg_policy erg_policy_fcfs = {
 
 const struct erg_policy erg_policy_fcfs_relaxed = {
     .name = "fcfs-relaxed",
-    .summary = "first come, first served, spread over more nodes where few are not free",
+    .summary = "first come, first served, spread over more nodes if fewer have no room",
     .events = ERG_EVENTS_OF_JOBS,
     .rules = "relaxed",
     .open = open_fcfs,

@@ -69,7 +69,7 @@ static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
 }
 
-/* Places a job, if need be on GPUs that others have grown into. */
+/* Places a job, if necessary on GPUs that others have grown into. */
 static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
     struct gandiva *gandiva = state;
@@ -91,7 +91,7 @@ static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job
     return false;
 }
 
-/* Whether a job ends earlier on another shape, restart included. */
+/* Returns true if a job ends earlier on another shape, including the restart. */
 static bool pays(const struct erg_scheduler *scheduler, int id, int shape)
 {
     const struct erg_speed *there = erg_scheduler_speed(scheduler, id, shape);
@@ -104,7 +104,7 @@ static bool pays(const struct erg_scheduler *scheduler, int id, int shape)
     return saved_s > erg_scheduler_cost(scheduler, id, scheduler->speeds->shapes[shape].type, gpus);
 }
 
-/* Brings a job together on as few nodes as it needs. */
+/* Moves a job to as few nodes as possible. */
 static void migrate(struct erg_scheduler *scheduler, int id)
 {
     const struct erg_gpu_shape *now = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
@@ -113,7 +113,7 @@ static void migrate(struct erg_scheduler *scheduler, int id)
         erg_scheduler_fit(scheduler, id, best, ERG_LEAST_FREE, 0);
 }
 
-/* Doubles a job of one node within it, once; false where it cannot or need not. */
+/* Doubles the GPUs of a job within its node, once; false if that is impossible or useless. */
 static bool grow(struct gandiva *gandiva, struct erg_scheduler *scheduler, int id)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];

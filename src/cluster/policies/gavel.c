@@ -15,7 +15,7 @@
  *
  * Departures: rounds last 6 minutes, or as long as 20 restarts of one GPU, if that is longer, so
  * that taking turns does not cost more than a twentieth. GPUs that the shares leave free go to jobs
- * that can use them, in the order of submission. Shares are solved for anew at a round before which
+ * that can use them, in the order of submission. Shares are computed again at a round before which
  * jobs came or went.
  */
 #include "cluster/policies/policies.h"
@@ -40,10 +40,10 @@ struct gavel {
     struct erg_program program;
     int *jobs; /* those that have not ended, in the order of submission */
     size_t count;
-    bool changed;       /* since shares were computed */
+    bool changed;       /* since the shares were computed */
     double *shares;     /* [job][type] */
     double *received_s; /* [job][type]: seconds with GPUs */
-    double *seen_s;     /* by job: seconds since it came, in rounds */
+    double *seen_s;     /* by job: seconds since it arrived, in rounds */
     double decided_s, length_s;
     double *solution;
     size_t solution_capacity;
@@ -54,7 +54,7 @@ struct gavel {
         } * items;
         size_t count, capacity;
     } turns;
-    int *turn_of; /* by job: the type it is to run on; -1: none */
+    int *turn_of; /* by job: the type on which it will run; -1: none */
 };
 
 static size_t cell(const struct gavel *gavel, int job, int type)
@@ -62,8 +62,8 @@ static size_t cell(const struct gavel *gavel, int job, int type)
     return (size_t)job * (size_t)gavel->types + (size_t)type;
 }
 
-/* Jobs that are there, with the time that they had: as far as is known on the type that they have
- * now, or would ask for. load() may know better. */
+/* Jobs that are present, with their time so far: assigned to their present type, or the one that
+ * they would request, as far as known. load() may correct it. */
 static void take_over(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
     int *jobs;
@@ -251,7 +251,7 @@ static int compare_turns(const void *a, const void *b)
     return x->job != y->job ? x->job - y->job : x->type - y->type;
 }
 
-/* Which jobs run in the round, and on which type. */
+/* Chooses the jobs that run in the round, and their types. */
 static void take_turns(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
     int *left = erg_xcalloc((size_t)gavel->types, sizeof *left);
@@ -265,7 +265,7 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
             double share = gavel->shares[cell(gavel, job, type)];
             if (share < 1e-6)
                 continue;
-            /* A job that has had nothing counts as if it had had a second. */
+            /* A job without any time counts as if it had had a second. */
             double had =
                 fmax(1, gavel->received_s[cell(gavel, job, type)]) / fmax(1, gavel->seen_s[job]);
             ERG_PUSH(&gavel->turns, items, (struct turn){share / had, job, type});

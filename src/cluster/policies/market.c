@@ -82,8 +82,8 @@ static long best_offer(const struct erg_market *market, const struct erg_bidder 
 
 #define FIRST_STEP 0.05 /* of a price's logarithm; */
 #define LAST_STEP 1e-3
-#define GROWTH 1.5    /* while it goes on in one direction, */
-#define SHRINKAGE 0.4 /* and when it turns */
+#define GROWTH 1.5    /* while the direction stays the same, */
+#define SHRINKAGE 0.4 /* and when it changes */
 
 /* The mean over bidders and types of the best worth of a GPU. */
 static double mean_rate(const struct erg_market *market, double *best)
@@ -119,7 +119,7 @@ static void demand(struct erg_market *market)
     }
 }
 
-/* Moves a price towards more or less demand of its type; false where it stays. */
+/* Moves a price towards more or less demand of its type; false if it stays. */
 static bool move_price(struct erg_market *market, int type, double least)
 {
     struct erg_market_pace *pace = &market->paces[type];
@@ -138,11 +138,11 @@ static bool move_price(struct erg_market *market, int type, double least)
 }
 
 /*
- * Prices move in proportion to themselves: values span orders of magnitude. Each has a step of its
- * own, which grows while demand stays on one side of supply and shrinks when it changes sides
+ * Prices move in proportion to themselves: values span orders of magnitude. Each has its own step,
+ * which grows while demand stays on one side of supply and shrinks when it changes sides
  * (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP
- * algorithm", 1993), since the response of demand to a price is not known. A price that no bidder
- * has paid yet begins at the mean value of a GPU.
+ * algorithm", 1993), since the response of demand to a price is unknown. A price that no bidder has
+ * paid yet starts at the mean value of a GPU.
  */
 static void find_prices(struct erg_market *market)
 {
@@ -166,7 +166,7 @@ static void find_prices(struct erg_market *market)
     }
 }
 
-/* ---- who gets what ---- */
+/* ---- assignment ---- */
 
 static bool fits(const struct erg_market *market, const struct erg_bidder *bidder,
                  const struct erg_offer *offer)
@@ -250,7 +250,7 @@ static void serve(struct erg_market *market)
 
 /*
  * Sells the remaining GPUs at any price to the bidders to whom they add most value per GPU. One
- * pass considers every offer that fits once. As gains change meanwhile, a second pass may sell
+ * pass considers every offer that fits once. Gains change during a pass, so a second pass may sell
  * more.
  */
 static bool sell_rest(struct erg_market *market)

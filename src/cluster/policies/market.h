@@ -3,13 +3,13 @@
  * number of GPUs. Finds an assignment whose total value is nearly the largest possible, and the
  * price of a GPU of each type.
  *
- * This is a multiple-choice knapsack problem of as many dimensions as there are types. Its
- * Lagrangian relaxation is a market: at given prices every bidder takes the offer with the largest
- * surplus, value less price, and prices rise where demand exceeds supply. With many bidders the gap
- * between that bound and the best assignment is small: at most one bidder per type is divided
- * (Sinha and Zoltners 1979). The assignment serves the largest surplus per GPU first, then sells
- * the remaining GPUs to bidders without GPUs and to those who gain most per GPU from more. Prices
- * are kept from one clearing to the next, so that most clearings need few steps.
+ * This is a multiple-choice knapsack problem with one dimension per type. Its Lagrangian relaxation
+ * is a market: at given prices every bidder takes the offer with the largest surplus, value minus
+ * price, and prices rise where demand exceeds supply. With many bidders the gap between that bound
+ * and the best assignment is small: at most one bidder per type is divided (Sinha and Zoltners
+ * 1979). The assignment serves the largest surplus per GPU first, then sells the remaining GPUs to
+ * bidders without GPUs and to those who gain most per GPU from more. Prices are kept from one
+ * clearing to the next, so that most clearings need few steps.
  */
 #ifndef ERG_CLUSTER_POLICIES_MARKET_H
 #define ERG_CLUSTER_POLICIES_MARKET_H
@@ -30,7 +30,7 @@ struct erg_market {
     struct {
         struct erg_offer *items;
         size_t count, capacity;
-    } offers; /* those of a bidder lie together */
+    } offers; /* those of a bidder are contiguous */
     struct {
         struct erg_bidder {
             size_t first, end; /* its offers */
@@ -46,10 +46,10 @@ struct erg_market {
 void erg_market_init(struct erg_market *market, int types);
 void erg_market_release(struct erg_market *market);
 
-/* Forgets bidders and offers, but not prices. */
+/* Clears bidders and offers, but keeps prices. */
 void erg_market_reset(struct erg_market *market);
 
-/* The next bidder; the offers that follow are its, in any order. */
+/* Adds a bidder; the offers that follow belong to it, in any order. */
 void erg_market_bid(struct erg_market *market);
 void erg_market_offer(struct erg_market *market, const struct erg_offer *offer);
 

@@ -26,7 +26,7 @@ int erg_policy_find(const struct erg_policy **policy, const char *name, struct e
         }
         erg_text_printf(&known, "%s%s", i ? ", " : "", erg_policies[i]->name);
     }
-    erg_fail(err, ERG_USAGE, "there is no policy '%s', but %s", name, known.data);
+    erg_fail(err, ERG_USAGE, "unknown policy '%s'; expected one of %s", name, known.data);
     erg_text_release(&known);
     return -1;
 }

@@ -1,4 +1,4 @@
-/* The policies there are; policies.c lists them. */
+/* The list of policies. */
 #ifndef ERG_CLUSTER_POLICIES_H
 #define ERG_CLUSTER_POLICIES_H
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Column by column. All-zero is an empty program. */
+/* Column by column. Zeros are an empty program. */
 struct erg_program {
     struct {
         double *low, *high;
@@ -30,7 +30,7 @@ struct erg_program {
 
 void erg_program_release(struct erg_program *program);
 
-/* Forgets everything but its memory. */
+/* Clears the program, but keeps its memory. */
 void erg_program_reset(struct erg_program *program);
 
 /* Both return an index; infinite bounds are none. Entries belong to the last column. */
@@ -39,8 +39,8 @@ int erg_program_column(struct erg_program *program, double value, double upper);
 void erg_program_entry(struct erg_program *program, int row, double value);
 
 /*
- * Fills `solution`, by column. With `integers`, all columns are whole numbers, and the value within
- * a share `gap` of the best. Fails where the program is infeasible or unbounded.
+ * Fills `solution`, by column. With `integers`, all columns are whole numbers, and the value is
+ * within a share `gap` of the best. Fails if the program is infeasible or unbounded.
  */
 int erg_program_solve(const struct erg_program *program, bool integers, double gap,
                       double *solution, struct erg_error *err);

@@ -1,4 +1,4 @@
-/* Queues of jobs that are served first come, first served. */
+/* Queues of jobs for first come, first served. */
 #include "cluster/policies/queues.h"
 
 #include "base/memory.h"
@@ -18,7 +18,7 @@ void erg_queues_release(struct erg_queues *queues)
     free(queues->blocked);
 }
 
-/* Fills `queues->types` with those that a job can take; how many they are. */
+/* Fills `queues->types` with the types that a job can take; returns their number. */
 static int list_types(struct erg_queues *queues, const struct erg_scheduler *scheduler, int job)
 {
     int count = 0, type = erg_asked_type(scheduler, job);
@@ -44,7 +44,7 @@ static struct erg_queue *queue_of(struct erg_queues *queues, int types)
     return &queues->items[queues->count - 1];
 }
 
-/* False where the job cannot run as it asked. */
+/* Returns false if the job cannot run as requested. */
 static bool enqueue(struct erg_queues *queues, const struct erg_scheduler *scheduler, int job)
 {
     int types = list_types(queues, scheduler, job);
@@ -81,8 +81,7 @@ static bool is_blocked(const struct erg_queues *queues, const struct erg_queue *
     return true;
 }
 
-/* The queue whose first job came before all others that need not wait for older ones; NULL: there
- * is none. */
+/* The queue with the earliest first job that need not wait for older ones; NULL: there is none. */
 static struct erg_queue *next_queue(const struct erg_queues *queues,
                                     const struct erg_scheduler *scheduler)
 {
@@ -97,7 +96,7 @@ static struct erg_queue *next_queue(const struct erg_queues *queues,
     return best;
 }
 
-/* Places the first job of a queue, or has it wait for all types that it could take. */
+/* Places the first job of a queue, or makes it wait for all types that it could take. */
 static void serve_first(struct erg_queues *queues, struct erg_queue *queue,
                         struct erg_scheduler *scheduler, erg_queues_fit *fit, void *policy)
 {

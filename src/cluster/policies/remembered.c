@@ -1,4 +1,4 @@
-/* The state of jobs that policies save as JSON. */
+/* Reads and writes the state of jobs that policies save as JSON. */
 #include "cluster/policies/remembered.h"
 
 #include "base/memory.h"

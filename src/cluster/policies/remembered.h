@@ -9,7 +9,7 @@
 #include "cluster/schedule/policy.h"
 #include "io/json.h"
 
-/* The jobs that a policy which is opened takes over. */
+/* The jobs that a newly opened policy takes over. */
 struct erg_remembered {
     const struct erg_scheduler *scheduler;
     int *jobs;

@@ -176,7 +176,7 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
     return solve_exactly(sia, err);
 }
 
-/* Gives a job without GPUs the best that is left. */
+/* Gives the best remaining GPUs to a job without GPUs. */
 static bool fit_rest(struct sia *sia, struct erg_scheduler *scheduler, size_t index)
 {
     int id = sia->jobs.items[index];

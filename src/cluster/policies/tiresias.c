@@ -28,7 +28,7 @@
 static const double thresholds_gpu_s[] = {1 * HOUR_S, 10 * HOUR_S, 100 * HOUR_S};
 enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 
-/* Events this near count as now, so that rounding alone does not call the policy again. */
+/* Events this close count as now, so that rounding alone does not call the policy again. */
 #define ROUNDING_S 1e-6
 
 /* The jobs of a type that have not ended, by priority. */
@@ -37,13 +37,13 @@ struct type_line {
     size_t count, capacity;
     size_t waiting; /* of them */
     int busy_gpus;  /* of the others */
-    bool changed;   /* since it was last served */
+    bool changed;   /* since its jobs were last served */
 };
 
 struct tiresias {
     struct type_line *lines; /* by type */
     int types;
-    int *type_of;                  /* by job: where it lines up */
+    int *type_of;                  /* by job: the type of its line */
     unsigned char *levels;         /* by job: its queue */
     bool *chosen;                  /* by job, while its line is served */
     struct erg_event_heap sinking; /* running jobs by when they will pass a threshold */
@@ -62,7 +62,7 @@ static void close_tiresias(void *state)
     free(tiresias);
 }
 
-/* Whether job a goes before job b. */
+/* Returns true if job a precedes job b. */
 static bool before(const struct tiresias *tiresias, const struct erg_scheduler *scheduler, int a,
                    int b)
 {
@@ -71,7 +71,7 @@ static bool before(const struct tiresias *tiresias, const struct erg_scheduler *
     return erg_scheduler_before(scheduler, a, b);
 }
 
-/* Where a job stands in its line, or would. */
+/* The place of a job in its line, or its place if it were added. */
 static size_t position(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
                        const struct type_line *line, int job)
 {
@@ -104,7 +104,7 @@ static void line_remove(const struct tiresias *tiresias, const struct erg_schedu
     line->changed = true;
 }
 
-/* Finds out when a job that has GPUs will sink to the next queue. */
+/* Computes when a job with GPUs will sink to the next queue. */
 static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
                            int job)
 {
@@ -117,7 +117,7 @@ static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler
     erg_event_heap_set(&tiresias->sinking, job, at_s);
 }
 
-/* The queue that a job of a queue is to be in. */
+/* The queue for a job's service so far. */
 static int sunk(const struct erg_scheduler *scheduler, int job, int level)
 {
     double attained = erg_scheduler_attained(scheduler, job) +
@@ -180,7 +180,7 @@ static void take_over(struct tiresias *tiresias, const struct erg_scheduler *sch
     free(jobs);
 }
 
-/* Jobs that wait elsewhere than they asked for. */
+/* Jobs that wait for another type than requested. */
 static json_t *save_tiresias(const void *state, const struct erg_scheduler *scheduler)
 {
     const struct tiresias *tiresias = state;
@@ -239,7 +239,7 @@ static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int 
     return true;
 }
 
-/* Places a job, if need be on the GPUs of those at the end of the line that should not have any. */
+/* Places a job, if necessary on the GPUs of the last jobs of the line, which should have none. */
 static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type,
                            int job, size_t *preempted_from)
 {
@@ -259,7 +259,7 @@ static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *sche
     return true;
 }
 
-/* Gives a type's GPUs to the first of its line. */
+/* Gives a type's GPUs to the first jobs of its line. */
 static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type)
 {
     struct type_line *line = &tiresias->lines[type];
@@ -301,7 +301,7 @@ static bool change_line(struct tiresias *tiresias, struct erg_scheduler *schedul
     return true;
 }
 
-/* The most GPUs of one type that are free. */
+/* The largest number of free GPUs of one type. */
 static int most_free(const struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
     int most = 0;

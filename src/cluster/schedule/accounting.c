@@ -1,9 +1,9 @@
-/* Accounting of work: fair, with exact progress between events, and live, by jobs' reports. */
+/* Accounting of work: fair, with exact progress between events; and live, from jobs' reports. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>
 
-/* ---- what both have in common; only live work is ever reported ---- */
+/* ---- common functions; only live work is reported ---- */
 
 static double submission(double asked_s, double previous_s)
 {
@@ -78,7 +78,7 @@ static void change(struct erg_work *work, double now_s, double iteration_s, doub
     work->saved_s = work->resume_s;
 }
 
-/* Checkpoints are taken at equal intervals from the moment on at which the job resumed. */
+/* Checkpoints are taken at equal intervals, starting when the job resumes. */
 static void find_checkpoint(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
 {
     double interval_s = fleet->checkpoint_interval_s;
@@ -144,7 +144,7 @@ static double measured_cost(const struct erg_scheduler *scheduler, int job, int 
     return cost(scheduler, job, type, gpus);
 }
 
-/* A job that gives its GPUs up saves its work before. */
+/* A job saves its work before it releases its GPUs. */
 static void reported_change(struct erg_work *work, double now_s, double iteration_s, double cost_s)
 {
     work->remaining = work->saved = reported_remaining(work, now_s);

@@ -1,12 +1,12 @@
 /*
- * Accounting: what running a job for a while amounts to, and what changing its GPUs costs.
+ * Accounting: the progress of a job, and the cost of a change of its GPUs.
  *
- * Work is the integral of speed, exact between events; a job that gets other GPUs, or another
- * operating point on other GPUs, makes no progress for the time that the fleet's file gives; work
- * since the last checkpoint is lost with a node. Jobs arrive and end at any time.
+ * Work is the integral of speed, exact between events. A job that gets other GPUs, or another
+ * operating point on other GPUs, makes no progress for the time in the fleet's file. A node failure
+ * loses the work since the last checkpoint. Jobs arrive and end at any time.
  *
- * These rules are an interface, because published comparisons counted otherwise: research/ replays
- * one under its own.
+ * The rules are an interface, because published comparisons use other ones: research/ replays one
+ * under its own rules.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_ACCOUNTING_H
 #define ERG_CLUSTER_SCHEDULE_ACCOUNTING_H
@@ -15,47 +15,49 @@
 #include "cluster/job_trace.h"
 #include "cluster/schedule/policy.h"
 
-/* A job's account. Its values hold from the last change of the job's allocation on. */
+/* A job's account. Its values are those at the last change of the job's allocation. */
 struct erg_work {
-    double iterations; /* to do in all */
-    double since_s;    /* of that change */
-    double remaining;  /* iterations, then */
-    double executed_s; /* all time that ever counted, then; for those who ask for it */
-    double overhead_s; /* what the change cost */
-    double resume_s;   /* no progress before; INFINITY without GPUs */
+    double iterations; /* total */
+    double since_s;    /* time of that change */
+    double remaining;  /* iterations at since_s */
+    double executed_s; /* all counted time until since_s */
+    double overhead_s; /* cost of the change */
+    double resume_s;   /* no progress before it; INFINITY without GPUs */
     double iteration_s;
-    double saved, saved_s; /* iterations left at the last checkpoint, and when that was */
+    double saved, saved_s; /* iterations left at the last checkpoint, and its time */
     /* The job's last report about its present run; for live accounting. */
-    bool reported;     /* it did */
-    double reported_s; /* when, */
-    double due_s;      /* and when it will again */
+    bool reported;     /* there is a report */
+    double reported_s; /* its time, */
+    double due_s;      /* and the expected time of the next */
 };
 
 struct erg_accounting {
-    double
-        round_s; /* everything happens at its multiples after the first submission; 0: any time */
-    bool shrinks_in_place;   /* a job that keeps some of its GPUs and gets no other restarts not */
-    double throughput_least; /* of a round that counts in the mean */
+    double round_s; /* everything happens at multiples of it after the first submission; 0: at any
+                     * time */
+    bool shrinks_in_place;   /* a job that keeps some of its GPUs and gets no others does not
+                              * restart */
+    double throughput_least; /* least speed of a round that counts in the mean */
 
-    /* When a job is submitted, after the first submission; `previous_s`: the job before it. */
+    /* The time of a submission, after the first submission; `previous_s`: that of the job before
+     * it. */
     double (*submission)(double asked_s, double previous_s);
     /* A job's account at its submission; may change iterations and deadline. */
     void (*submit)(struct erg_cluster_job *job, struct erg_work *work);
-    /* Iterations left at a time from since_s on. */
+    /* Iterations left at a time after since_s. */
     double (*remaining)(const struct erg_work *work, double now_s);
-    /* Seconds that a change to the given number of GPUs of a type costs a job; -1: any. */
+    /* Cost in seconds of a change to the given number of GPUs of a type; -1: any. */
     double (*cost)(const struct erg_scheduler *scheduler, int job, int type, int gpus);
-    /* The allocation changed: iterations now take iteration_s, INFINITY without GPUs. `cost_s`: of
-     * the restart; 0: none is needed. */
+    /* The allocation has changed: iterations now take iteration_s, INFINITY without GPUs. `cost_s`:
+     * of the restart; 0: no restart. */
     void (*change)(struct erg_work *work, double now_s, double iteration_s, double cost_s);
-    /* The job goes on where it is, at another pace. */
+    /* The job continues on its GPUs, at another pace. */
     void (*pace)(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
                  double iteration_s);
-    /* Work since the last checkpoint is lost; to be followed by change(). */
+    /* Drops the work since the last checkpoint; call change() next. */
     void (*lose)(struct erg_work *work, const struct erg_fleet *fleet, double now_s);
     /* The time of its last iteration, if nothing changes; INFINITY without GPUs. */
     double (*end)(const struct erg_work *work);
-    /* Which share of its speed counts as throughput at a time, and when that will change next;
+    /* The share of its speed that counts as throughput at a time, and the time of its next change;
      * INFINITY: never. */
     double (*share)(const struct erg_work *work, double now_s, double *until_s);
 };

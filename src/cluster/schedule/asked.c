@@ -1,4 +1,4 @@
-/* The request of a job, in shapes of GPUs. */
+/* The request of a job as shapes of GPUs. */
 #include "cluster/schedule/asked.h"
 
 #include <math.h>
@@ -44,7 +44,8 @@ int erg_asked_type(const struct erg_scheduler *scheduler, int job)
     return erg_asked_speed(scheduler, job, wanted) > 0 ? wanted : -1;
 }
 
-/* The same number of GPUs on twice as many nodes, where the job is known to run so; -1: not. */
+/* The same number of GPUs on twice as many nodes, if the speed of the job there is known; -1:
+ * none. */
 static int relaxed_shape(const struct erg_scheduler *scheduler, int job, int shape)
 {
     const struct erg_gpu_shape *tight = &scheduler->speeds->shapes[shape];

@@ -1,4 +1,4 @@
-/* The times of a policy's calls, the events that it gets, and its restarts in between. */
+/* The times of a policy's calls, its events, and its restarts in between. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -7,10 +7,9 @@
 #include <stdlib.h>
 
 /*
- * The time of the call that a policy requested without an event. So that the simulation of long
- * jobs does not take longer, the time between such calls doubles with each call after this many
- * calls without a change, and sometimes after many calls without an event, even if the policy made
- * changes.
+ * The time of the call that a policy requested without an event. To keep simulations of long jobs
+ * fast, the time between such calls doubles with each call after this many calls without a change,
+ * and sometimes after many calls without an event, even if the policy made changes.
  */
 static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
 {
@@ -20,8 +19,7 @@ static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
     double doublings = fmax((double)(course->vain_calls - VAIN_CALLS), (double)after_calls);
     if (doublings <= 0 || isinf(wanted_s))
         return wanted_s;
-    if (course->events &
-        ~(unsigned)ERG_EVENT_TARIFF) /* something happened that it waits to hear of */
+    if (course->events & ~(unsigned)ERG_EVENT_TARIFF) /* an event that it waits for */
         return fmax(wanted_s, scheduler->now_s);
     return course->called_s +
            fmax(0, wanted_s - course->called_s) * exp2(fmin(doublings, DOUBLINGS));
@@ -32,7 +30,7 @@ static bool has_jobs(const struct erg_scheduler *scheduler)
     return scheduler->waiting.count + scheduler->running.count > 0;
 }
 
-/* The first moment from now on at which the policy has a round. */
+/* The next round of the policy, now or later. */
 double erg_course_next_round(const struct erg_scheduler *scheduler)
 {
     double length_s = scheduler->policy->round_s;
@@ -42,7 +40,7 @@ double erg_course_next_round(const struct erg_scheduler *scheduler)
         scheduler, fmax(scheduler->course->round_s, ceil(scheduler->now_s / length_s) * length_s));
 }
 
-/* The next moment at which the accounting lets anything happen. */
+/* The next time at which the accounting allows an event. */
 static double allowed(const struct erg_scheduler *scheduler, double at_s)
 {
     double round_s = scheduler->accounting->round_s;
@@ -115,7 +113,7 @@ void erg_course_forget(struct erg_scheduler *scheduler, int job)
     take_out(&scheduler->course->adopted, job);
 }
 
-/* Whether the policy changed anything but by turning jobs away. */
+/* Returns true if the policy did anything except reject jobs. */
 static bool has_changed(const struct erg_scheduler *scheduler)
 {
     const struct erg_change_log *changes = scheduler->changes;

@@ -1,6 +1,6 @@
 /*
- * The next event of every job, or node: a binary heap of times with at most one per item, which can
- * be moved. At equal times the item with the lower number comes first.
+ * The next event of every job or node: a binary heap of times with at most one movable entry per
+ * item. At equal times the item with the lower number comes first.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_EVENT_HEAP_INTERNAL_H
 #define ERG_CLUSTER_SCHEDULE_EVENT_HEAP_INTERNAL_H
@@ -11,7 +11,7 @@ struct erg_event_heap {
     int *items; /* heap order */
     size_t count;
     double *time_s; /* by item */
-    int *slot_of;   /* by item: where it is in the heap; -1: not */
+    int *slot_of;   /* by item: its place in the heap; -1: none */
 };
 
 void erg_event_heap_init(struct erg_event_heap *heap, size_t items);
@@ -23,7 +23,7 @@ void erg_event_heap_set(struct erg_event_heap *heap, int item, double time_s);
 /* INFINITY when empty. */
 double erg_event_heap_next(const struct erg_event_heap *heap);
 
-/* The item of the next event, which is taken out; the heap must not be empty. */
+/* Removes and returns the item of the next event; the heap must not be empty. */
 int erg_event_heap_pop(struct erg_event_heap *heap);
 
 #endif

@@ -4,19 +4,19 @@
 #include <assert.h>
 #include <math.h>
 
-/* Resets the accounts: adds up the job's use until now. */
+/* Closes the present accounts: adds the job's use until now. */
 static void add_used(struct erg_scheduler *scheduler, int id, const struct erg_placement *had)
 {
     scheduler->changes->used_s[id] +=
         erg_placement_gpus(had) * (scheduler->now_s - scheduler->works[id].since_s);
 }
 
-/* An iteration, at the job's operating point or as slow as the power cap has it. */
+/* The time of an iteration at the job's operating point, or as slow as the power cap requires. */
 static double iteration_s(const struct erg_scheduler *scheduler, const struct erg_cluster_job *job)
 {
     const struct erg_speed *speed =
         erg_speed_at(scheduler->speeds, job->request->workload, job->shape);
-    if (scheduler->live) /* clocks of one's own between points are the simulator's */
+    if (scheduler->live) /* only the simulator has clocks between points */
         return speed->iteration_s * speed->points[erg_scheduler_point(scheduler, job->id)].slowdown;
     return speed->iteration_s * erg_speed_slowdown(speed, job->point, scheduler->throttle);
 }
@@ -29,7 +29,7 @@ void erg_scheduler_pace(struct erg_scheduler *scheduler, int id)
                                 iteration_s(scheduler, job));
 }
 
-/* Whether a job can run where the policy has put it. */
+/* Returns true if a job can run where the policy placed it. */
 static int check_placed(const struct erg_scheduler *scheduler, const struct erg_cluster_job *job,
                         struct erg_error *err)
 {

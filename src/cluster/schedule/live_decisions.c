@@ -1,4 +1,4 @@
-/* Time, decisions, and their results, for a live controller. */
+/* Time, decisions and their results for a live controller. */
 #include "cluster/schedule/scheduler_internal.h"
 #include "cluster/schedule/throttle.h"
 
@@ -48,7 +48,7 @@ static struct erg_power_draw *list_draws(const struct erg_scheduler *scheduler, 
     return draws;
 }
 
-/* Watts of all GPUs if no job of ours had any. */
+/* Power of all GPUs if no managed job had any. */
 static double idle_power(const struct erg_scheduler *scheduler)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -73,7 +73,8 @@ double erg_scheduler_power(const struct erg_scheduler *scheduler)
     return power_w;
 }
 
-/* Finds out how slow all must be for the cap, and books the pace of those for which that is new. */
+/* Computes the slowdown that the cap requires, and records the new pace of the jobs that it
+ * affects. */
 static void throttle(struct erg_scheduler *scheduler)
 {
     enum { SLOWEST = 1000000 };
@@ -82,7 +83,8 @@ static void throttle(struct erg_scheduler *scheduler)
     if (isinf(cap_w))
         return;
     struct erg_power_draw *draws = list_draws(scheduler, false);
-    /* Foreign GPUs may draw their maximum: the jobs get the rest, and run at the slowest points. */
+    /* Foreign GPUs may draw their maximum: the jobs get the rest, and run at their slowest
+     * points. */
     scheduler->throttle =
         cap_w > idle_w ? erg_throttle_for(draws, (size_t)scheduler->running.count, idle_w, cap_w)
                        : SLOWEST;
@@ -133,7 +135,8 @@ int erg_scheduler_decide(struct erg_scheduler *scheduler, const int **changed, s
     return 0;
 }
 
-/* Whether a shape matches a job's request; of none that is, all on which it can run count. */
+/* Returns true if a shape matches a job's request. If no shape does, all on which the job can run
+ * match. */
 static bool is_asked(const struct erg_scheduler *scheduler, const struct erg_trace_job *request,
                      int shape)
 {
@@ -162,7 +165,7 @@ static enum erg_wait_reason why_no_room(const struct erg_scheduler *scheduler,
             here = ERG_WAIT_SCATTERED;
         else if (erg_occupancy_up(scheduler->occupancy, what->type) < gpus)
             here = ERG_WAIT_NODES;
-        /* The nearest to room of all that it could have. */
+        /* The reason of the shape that is closest to fitting. */
         static const int nearness[] = {[ERG_WAIT_NODES] = 1,
                                        [ERG_WAIT_GPUS] = 2,
                                        [ERG_WAIT_SCATTERED] = 3,

@@ -1,4 +1,5 @@
-/* Arrivals and departures of jobs, nodes and foreign GPUs, reported by a scheduler's driver. */
+/* Arrivals and ends of jobs, changes of nodes and foreign GPUs, reported by a scheduler's
+ * driver. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -69,7 +70,7 @@ static int add_workload(struct erg_scheduler *scheduler, const struct erg_new_jo
         struct erg_trace_workload *row = &trace->workloads[index];
         *row = (struct erg_trace_workload){erg_xstrdup(what->family), erg_xstrdup(what->size),
                                            what->batch};
-        /* A row that a failed source left is filled by its next workload. */
+        /* The next workload fills a row that was left by a failed source. */
         int filled =
             live->speeds->workloads > (int)index ? (int)index : erg_speeds_add(live->speeds);
         if (live->source.fill(live->source.context, live->speeds, filled, row, err) != 0) {
@@ -126,7 +127,7 @@ int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_
         .type = what->type,
         .gpus = what->gpus,
     };
-    assert((size_t)*job + 1 == trace->count); /* names are taken once */
+    assert((size_t)*job + 1 == trace->count); /* names are unique */
     scheduler->jobs_count = trace->count;
     erg_scheduler_init_job(scheduler, *job);
     scheduler->jobs[*job].submitted_s = what->submitted_s;
@@ -171,7 +172,7 @@ bool erg_scheduler_arrive(struct erg_scheduler *scheduler, int id)
     return true;
 }
 
-/* Takes GPUs for a job, some of which may have counted as foreign. */
+/* Takes GPUs for a job, including foreign ones. */
 static void take_any(struct erg_scheduler *scheduler, int id, const struct erg_placement *placement)
 {
     struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -191,7 +192,7 @@ static void take_any(struct erg_scheduler *scheduler, int id, const struct erg_p
     erg_occupancy_take(occupancy, id, placement);
 }
 
-/* Whether all nodes of a placement have as many of its GPUs, of one type. */
+/* Returns true if all nodes of a placement have the same number of its GPUs, of one type. */
 static bool is_even(const struct erg_scheduler *scheduler, const struct erg_placement *placement)
 {
     const int *type_of = scheduler->occupancy->type_of;
@@ -278,7 +279,7 @@ void erg_scheduler_correct(struct erg_scheduler *scheduler, int id,
     erg_placement_assign(&job->placement, placement);
 }
 
-/* The policy got the event of a job that has gone, and still waits for it. */
+/* The policy got the arrival of a job that has gone, and still waits for it. */
 static void make_forget(struct erg_scheduler *scheduler, int id)
 {
     struct erg_course *course = scheduler->course;
@@ -308,7 +309,7 @@ void erg_scheduler_end(struct erg_scheduler *scheduler, int id)
     ERG_PUSH(&course->ended, items, id);
 }
 
-/* A running job has lost its GPUs. Returns iterations that are lost, too. */
+/* A running job has lost its GPUs. Returns the number of lost iterations. */
 static double lose_gpus(struct erg_scheduler *scheduler, int id)
 {
     struct erg_work *work = &scheduler->works[id];

@@ -1,4 +1,4 @@
-/* Reports of jobs, measurements, and the state of these and of a policy that is saved. */
+/* Reports of jobs, measurements, and the stored state of measurements and policies. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@ static bool is_sane(const struct erg_scheduler *scheduler, const struct erg_prog
            report->checkpoint <= report->iteration && report->due_s >= 0;
 }
 
-/* A new speed of a job that reports: of its account at once, of its workload as the mean of all. */
+/* A new speed of a job that reports: applies to its account at once, and to its workload as the
+ * mean of all. */
 static void believe(struct erg_scheduler *scheduler, int id, double iteration_s)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
@@ -71,7 +72,7 @@ void erg_scheduler_measured(struct erg_scheduler *scheduler, int workload, int s
         scheduler->course->stale = true;
 }
 
-/* ---- saved state ---- */
+/* ---- stored state ---- */
 
 static json_t *pack_times(const struct erg_time_sum *times)
 {

@@ -139,7 +139,7 @@ static void free_live(struct erg_live_tables *live)
         free(live->trace.workloads[i].size);
     }
     free(live->trace.workloads);
-    free(live->trace.jobs); /* their names and tenants are the tables' */
+    free(live->trace.jobs); /* the tables own their names and tenants */
     erg_name_table_release(&live->names);
     erg_name_table_release(&live->tenants);
     erg_name_table_release(&live->workloads);

@@ -1,4 +1,4 @@
-/* Functions for a scheduler that are open to schedule/ and the simulator, but not to policies. */
+/* Functions of a scheduler for schedule/ and the simulator, but not for policies. */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_INTERNAL_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_INTERNAL_H
 
@@ -16,7 +16,7 @@ struct erg_change_log {
     size_t count, capacity;
     int *entry_of;  /* by job: index, -1: untouched */
     double *used_s; /* by job: GPU-seconds that it had until its last change */
-    double wake_s;  /* INFINITY: the policy did not ask */
+    double wake_s;  /* INFINITY: the policy requested no call */
 };
 
 struct erg_job_ids {
@@ -28,14 +28,15 @@ struct erg_job_ids {
 struct erg_course {
     unsigned events;
     struct erg_job_ids arrived, ended, evicted;
-    struct erg_job_ids adopted; /* that the policy is to take over when it is next opened */
+    struct erg_job_ids adopted; /* that the policy takes over when it is next opened */
     struct erg_job_ids changed; /* by the last decision */
-    double round_s;             /* when its next round is, at the earliest */
-    double called_s;            /* last */
-    bool rested;                /* in its last round it changed nothing, and nothing had happened */
-    long calls, vain_calls;     /* since something happened; of those the last, which changed
-                                 * nothing */
-    bool opened, stale;         /* the policy is; and must be anew before it is called */
+    double round_s;             /* earliest time of its next round */
+    double called_s;            /* time of the last call */
+    bool rested;                /* its last round changed nothing, and no event preceded it */
+    long calls, vain_calls;     /* calls since the last event; and of those, the last ones without a
+                                 * change */
+    bool opened, stale;         /* the policy is open; it must be opened again before its next
+                                 * call */
 };
 
 struct erg_time_sum {
@@ -43,11 +44,11 @@ struct erg_time_sum {
     long count;
 };
 
-/* Measured times of restarts. */
+/* Measured durations of restarts. */
 struct erg_restart_times {
-    struct erg_time_sum *of_jobs; /* by id: restarts but the first start */
-    struct erg_time_sum *starts;  /* by type: first ones, */
-    struct erg_time_sum *again;   /* and the others */
+    struct erg_time_sum *of_jobs; /* by id: restarts, except the first start */
+    struct erg_time_sum *starts;  /* by type: first starts, */
+    struct erg_time_sum *again;   /* and other restarts */
 };
 
 /* The arrays of a live scheduler that grow. */
@@ -56,7 +57,7 @@ struct erg_live_tables {
     struct erg_name_table names, tenants, workloads;
     struct erg_speeds *speeds;
     struct erg_speed_source source;
-    double power_cap_w; /* of all GPUs, foreign ones among them */
+    double power_cap_w; /* of all GPUs, including foreign ones */
 };
 
 /* ---- states ---- */
@@ -67,14 +68,14 @@ void erg_scheduler_set_state(struct erg_scheduler *scheduler, int job,
 /* Gives a job's GPUs back. */
 void erg_scheduler_strip(struct erg_scheduler *scheduler, struct erg_cluster_job *job);
 
-/* A job's GPUs are one of the table's shapes: which. */
+/* The shape of a job's GPUs, which must be one of the table's. */
 int erg_scheduler_shape(const struct erg_scheduler *scheduler,
                         const struct erg_placement *placement);
 
 /* Allocates memory for the given number of jobs. */
 void erg_scheduler_reserve(struct erg_scheduler *scheduler, size_t jobs);
 
-/* A job of the trace that is not there yet. */
+/* Adds a job of the trace. */
 void erg_scheduler_init_job(struct erg_scheduler *scheduler, int job);
 
 /* ---- accounts ---- */
@@ -83,21 +84,21 @@ enum erg_booking {
     ERG_BOOKED_NOTHING,
     ERG_BOOKED_REJECTION,
     ERG_BOOKED_PACE, /* the same GPUs, another operating point */
-    ERG_BOOKED_MOVE, /* other GPUs, or none any more */
+    ERG_BOOKED_MOVE, /* other GPUs, or none */
 };
 
-/* Whether a job has other GPUs or another operating point than before. */
+/* Returns true if a job has other GPUs or another operating point than before. */
 bool erg_change_is_real(const struct erg_cluster_job *job, const struct change *before);
 
-/* Books what became of a job in a call of the policy; fails where it was put where it cannot run.
- */
+/* Records the result of a call of the policy for a job; fails if it was placed where it cannot
+ * run. */
 int erg_scheduler_book(struct erg_scheduler *scheduler, const struct change *before,
                        enum erg_booking *booking, struct erg_error *err);
 
-/* The pace of a running job that stays on its GPUs is another from now on. */
+/* A running job that stays on its GPUs has a new pace. */
 void erg_scheduler_pace(struct erg_scheduler *scheduler, int job);
 
-/* Forgets the changes; the next one is the first. */
+/* Clears the list of changes. */
 void erg_scheduler_settle(struct erg_scheduler *scheduler);
 
 /* ---- calls of the policy ---- */
@@ -107,10 +108,10 @@ double erg_course_next_round(const struct erg_scheduler *scheduler);
 double erg_course_next_wake(const struct erg_scheduler *scheduler);
 double erg_course_next_tariff(const struct erg_scheduler *scheduler);
 
-/* Calls it with all that happened since the last time. Changes are to be booked after that. */
+/* Calls the policy with all events since its last call. Record the changes afterwards. */
 int erg_course_call(struct erg_scheduler *scheduler, struct erg_error *err);
 
-/* Opens it if it is not, or must be anew. */
+/* Opens the policy if it is closed or stale. */
 void erg_course_open(struct erg_scheduler *scheduler);
 void erg_course_release(struct erg_scheduler *scheduler);
 

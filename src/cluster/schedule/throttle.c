@@ -1,4 +1,4 @@
-/* The rule that keeps a power cap under any policy. */
+/* Keeps a power cap under any policy. */
 #include "cluster/schedule/throttle.h"
 
 double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,
@@ -15,15 +15,15 @@ double erg_throttled_power(const struct erg_power_draw *draws, size_t count, dou
 }
 
 /*
- * Power rises with speed, piece by piece linearly, so a secant through both ends soon lies on the
- * piece in question; halving the interval in between makes sure that both ends come nearer.
+ * Power is a piecewise linear function of speed, so a secant through both ends soon lies on the
+ * right piece; halving the interval in between makes both ends converge.
  */
 double erg_throttle_for(const struct erg_power_draw *draws, size_t count, double idle_w,
                         double cap_w)
 {
     enum { STEPS_MOST = 100 };
     double tolerance_w = 1e-7 * cap_w;
-    double slow = 0, slow_w = idle_w; /* speed, with the slowdown that keeps the cap */
+    double slow = 0, slow_w = idle_w; /* speed of the slowdown that keeps the cap */
     double fast = 1, fast_w = erg_throttled_power(draws, count, idle_w, 1);
     if (fast_w <= cap_w)
         return 1;

@@ -58,7 +58,7 @@ static void record_change(struct simulator *sim, const struct change *before)
                              job->id, -1);
 }
 
-/* In the records, a placement's GPUs are a job's from now on; -1: free. */
+/* Sets the owner of a placement's GPUs in the records to a job; -1: free. */
 static void hold(const struct simulator *sim, int *holders, const struct erg_placement *placement,
                  int job)
 {
@@ -70,7 +70,7 @@ static void hold(const struct simulator *sim, int *holders, const struct erg_pla
     }
 }
 
-/* Whether another job has a GPU of this one's in the records. */
+/* Returns true if another job has a GPU of this one's in the records. */
 static bool is_held(const struct simulator *sim, const int *holders,
                     const struct erg_cluster_job *job)
 {
@@ -87,9 +87,8 @@ static bool is_held(const struct simulator *sim, const int *holders,
 }
 
 /*
- * Who reads the records one by one never sees a GPU with two jobs: each job comes after those whose
- * GPUs it gets. Where jobs exchange GPUs, one of them first gives its own back, by a record of its
- * own.
+ * Readers of the records never see a GPU with two jobs: each job follows those whose GPUs it gets.
+ * If jobs exchange GPUs, a separate record of one of them releases its GPUs first.
  */
 static void record_changes(struct simulator *sim)
 {

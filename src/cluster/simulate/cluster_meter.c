@@ -48,21 +48,21 @@ void erg_cluster_meter_release(struct meter *meter)
     free(meter->family_of);
 }
 
-/* Adds the cost and the emissions of the present power from one time to another, times a factor,
- * rate by rate. */
+/* Adds the cost and the emissions of the present power during an interval, times a factor, rate by
+ * rate. */
 static void pay_rates(struct meter *meter, double at_s, double end_s, double times)
 {
     double until_s;
     for (; at_s < end_s; at_s = until_s) {
         const struct erg_rate *rate = erg_tariff_at(meter->simulation->tariff, at_s, &until_s);
-        assert(until_s > at_s); /* else it would pay without end */
+        assert(until_s > at_s); /* otherwise the loop would not end */
         double kwh = times * meter->power_w * (fmin(until_s, end_s) - at_s) / 3.6e6;
         meter->cost_usd += kwh * rate->usd_per_kwh;
         meter->co2_g += kwh * rate->g_co2_per_kwh;
     }
 }
 
-/* Many periods of the tariff are paid at once. */
+/* Many periods of the tariff are added at once. */
 static void pay(struct meter *meter, double now_s)
 {
     enum { MANY = 1000 };
@@ -75,7 +75,7 @@ static void pay(struct meter *meter, double now_s)
     pay_rates(meter, at_s, now_s, 1);
 }
 
-/* Free GPUs, and those of them on nodes that others have a part of. */
+/* Free GPUs, and those on partly used nodes. */
 static void add_free(struct meter *meter, double passed_s)
 {
     const struct erg_occupancy *occupancy = meter->scheduler->occupancy;
@@ -105,7 +105,7 @@ void erg_cluster_meter_advance(struct meter *meter, double now_s)
         meter->throttled_s += meter->scheduler->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
-        /* Without a least all time counts, that too in which rounding left a little below 0. */
+        /* With a least speed of 0 all time counts, including speeds just below 0 by rounding. */
         double least = meter->scheduler->accounting->throughput_least;
         if (least <= 0 || meter->samples_per_s >= least) {
             meter->counted_s += passed_s;
@@ -129,7 +129,7 @@ static void settle(struct meter *meter, int id)
     job->since_s = meter->now_s;
 }
 
-/* The samples/s of a family's jobs grow by this much from now on. */
+/* Changes the samples/s of a family's jobs by this much. */
 static void change_family(struct meter *meter, struct family_meter *family, double by)
 {
     double passed_s = meter->now_s - family->since_s;
@@ -176,7 +176,7 @@ void erg_cluster_meter_update(struct meter *meter, int id)
     meter->samples_per_s += now->samples_per_s - before.samples_per_s;
     change_family(meter, family_of(meter, id), now->samples_per_s - before.samples_per_s);
     if (meter->busy_gpus == 0)
-        meter->samples_per_s = 0; /* and not what rounding left */
+        meter->samples_per_s = 0; /* not the rounding error */
 }
 
 void erg_cluster_meter_submit(struct meter *meter, int id)
@@ -210,7 +210,8 @@ void erg_cluster_meter_switch(struct meter *meter, int node, bool off)
     meter->idle_w -= gpus * (type->idle_power_w - type->off_power_w);
 }
 
-/* The smallest value that a share of all are not above; NAN of nothing. Values are sorted. */
+/* The smallest value that at least a share of all values do not exceed; NAN without values. Values
+ * are sorted. */
 static double quantile(const double *values, size_t count, double share)
 {
     if (count == 0)
@@ -220,7 +221,7 @@ static double quantile(const double *values, size_t count, double share)
     return values[low] + (at - (double)low) * (values[high] - values[low]);
 }
 
-/* Seconds that a job would take alone on its requested GPUs; NAN where that cannot run. */
+/* Time that a job would take alone on its requested GPUs; NAN if it cannot run there. */
 static double alone_s(const struct meter *meter, const struct erg_cluster_job *job)
 {
     const struct erg_speeds *speeds = meter->simulation->speeds;
@@ -234,7 +235,7 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }
 
-/* JCT over the time in a share of its own; NAN where undefined. */
+/* JCT divided by the time in an equal share of the cluster; NAN if undefined. */
 static double finish_time_fairness(const struct meter *meter, int id, double alone)
 {
     const struct erg_job_result *result = &meter->results[id];
@@ -263,7 +264,7 @@ static void close_job(struct meter *meter, int id)
     result->reconfigurations = job->reconfigurations;
 }
 
-/* Whether it is known of a job that has not ended that it never will. */
+/* Returns true if a job that has not ended is known to never end. */
 static bool never_ends(const struct meter *meter, const struct erg_cluster_job *job)
 {
     return job->state == ERG_JOB_REJECTED || isinf(meter->simulation->until_s);
@@ -275,7 +276,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     double *jcts = erg_xcalloc(count, sizeof *jcts);
     double jct_s = 0, system_s = 0, queue_s = 0, slowdown = 0, lost_s = 0, met = 0, used_s = 0;
     double unfairness = 0, undone_s = 0;
-    summary->worst_finish_time_fairness = NAN; /* fmax() takes what is a number */
+    summary->worst_finish_time_fairness = NAN; /* fmax() ignores NAN */
     for (size_t i = 0; i < count; i++) {
         const struct erg_cluster_job *job = &meter->scheduler->jobs[i];
         const struct erg_job_result *result = &meter->results[i];
@@ -329,8 +330,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->reconfiguration_gpu_s = lost_s;
     summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
-    /* Where no time passed, the power at that moment. Where nothing ever is, neither the cluster
-     * nor the profiles say what GPUs draw. */
+    /* For an empty interval, the power at that moment; NAN if neither the cluster nor the profiles
+     * contain powers. */
     const double peak_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
     const bool drawn = peak_w > 0;
     summary->energy_j = drawn ? meter->energy_j : NAN;
@@ -344,7 +345,7 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     free(jcts);
 }
 
-/* The families of submitted jobs, to the front. */
+/* Moves the families of submitted jobs to the front. */
 static size_t close_families(struct meter *meter, struct erg_family_result *results)
 {
     size_t count = 0;

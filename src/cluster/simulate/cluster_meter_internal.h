@@ -1,6 +1,6 @@
 /*
- * The simulator's meters: integrals of power, throughput and use, per job and of the cluster, and
- * the summary that follows from them.
+ * The simulator's meters: integrals of power, throughput and use, per job and for the cluster, and
+ * the summary derived from them.
  */
 #ifndef ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
 #define ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
@@ -8,7 +8,7 @@
 #include "cluster/schedule/scheduler.h"
 #include "cluster/simulate/simulation.h"
 
-/* The rates of a job from one of its events to the next. */
+/* The rates of a job between two of its events. */
 struct job_meter {
     double since_s;
     int gpus;
@@ -30,18 +30,17 @@ struct meter {
     const struct erg_scheduler *scheduler;
     struct erg_job_result *results; /* by job */
     struct job_meter *jobs;         /* by job */
-    struct family_meter *families;  /* as they come in the trace */
+    struct family_meter *families;  /* in the order of the trace */
     size_t families_count;
     size_t *family_of; /* by workload */
     double now_s;
     /* The cluster now. */
     double power_w, samples_per_s;
-    double idle_w; /* of all GPUs that are up, those of nodes that are off included, if no job had
-                    * any */
+    double idle_w; /* of all GPUs that are up, including nodes that are off, if no job had any */
     int busy_gpus, down_gpus, off_gpus;
     long wake_ups;
     /* Integrals until now. */
-    double jobs_s; /* of the number of jobs that wait or run */
+    double jobs_s; /* of the number of waiting or running jobs */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
     double off_gpu_s;
     double free_gpu_s, pieces_gpu_s; /* of free GPUs, and of free GPUs on a node with a job */
@@ -54,26 +53,26 @@ void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *si
                             const struct erg_scheduler *scheduler);
 void erg_cluster_meter_release(struct meter *meter);
 
-/* Nothing changes until then. */
+/* Advances to a time; nothing changes until then. */
 void erg_cluster_meter_advance(struct meter *meter, double now_s);
 
-/* A job was submitted: from now on it waits. */
+/* A job was submitted: it waits from now on. */
 void erg_cluster_meter_submit(struct meter *meter, int job);
 
-/* A job's allocation or share of speed is different from now on. */
+/* A job's allocation or share of speed changes now. */
 void erg_cluster_meter_update(struct meter *meter, int job);
 
-/* A job has to repeat the given iterations of the given seconds each; until the next update its
- * GPUs are still its own. */
+/* A job has to repeat the given iterations, at the given time each; until the next update its GPUs
+ * are still its own. */
 void erg_cluster_meter_undo(struct meter *meter, int job, double iterations, double iteration_s);
 
 /* A node's GPUs went down or came up; no job had them. */
 void erg_cluster_meter_node(struct meter *meter, int node, bool down);
 
-/* A node that no job has was switched off, or one that was off is on again. */
+/* A node without jobs was switched off, or one that was off is on again. */
 void erg_cluster_meter_switch(struct meter *meter, int node, bool off);
 
-/* Closes all accounts: jobs, families and summary of the result, which owns them. */
+/* Closes all accounts: jobs, families and the summary of the result, which owns them. */
 void erg_cluster_meter_finish(struct meter *meter, struct erg_simulated *result);
 
 #endif

@@ -19,7 +19,7 @@ struct steps {
     double length_s;
 };
 
-/* Adds `value` from one time to another to the means over the steps. */
+/* Adds `value` during an interval to the means over the steps. */
 static void spread(double *means, const struct steps *steps, double from_s, double to_s,
                    double value)
 {
@@ -71,7 +71,7 @@ static json_t *course(const struct erg_simulated *result, const struct steps *st
 
 /* ---- completion times ---- */
 
-/* At 0, 1, …, 100 % of the finished jobs; empty when there are none. */
+/* At 0, 1, …, 100 % of the finished jobs; empty without finished jobs. */
 static json_t *completions(const struct erg_simulated *result)
 {
     double *times = erg_xcalloc(result->jobs_count, sizeof *times), percents[101];
@@ -102,7 +102,7 @@ static json_t *single_uses(const struct erg_gpu_uses *uses, const struct erg_job
     return array;
 }
 
-/* Rows of as many nodes of one type, so that there are few enough. */
+/* Rows of several nodes of one type, so that there are few enough. */
 static json_t *shares(const struct erg_gpu_uses *uses, const struct erg_fleet *fleet,
                       const struct steps *steps)
 {

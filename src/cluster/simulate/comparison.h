@@ -17,14 +17,14 @@
 
 enum {
     ERG_COMPARISON_STEPS = 360,
-    ERG_COMPARISON_ROWS = 80,   /* of nodes, at most */
-    ERG_COMPARISON_USES = 4000, /* the most GPUs that are drawn one by one */
+    ERG_COMPARISON_ROWS = 80,   /* most rows of nodes */
+    ERG_COMPARISON_USES = 4000, /* most GPU uses that are drawn one by one */
 };
 
-/* A new document without a policy. It reads only the simulation's fleet and trace. */
+/* A new document without a policy. Uses only the simulation's fleet and trace. */
 json_t *erg_comparison_new(const struct erg_simulation *simulation);
 
-/* A simulation that kept events and samples. */
+/* Adds a simulation that kept events and samples. */
 void erg_comparison_add(json_t *comparison, const struct erg_simulated *result,
                         const struct erg_simulation *simulation);
 

@@ -1,11 +1,11 @@
-/* Which job had which GPUs from when to when. */
+/* The times at which jobs had GPUs. */
 #include "cluster/simulate/gpu_uses.h"
 
 #include "base/memory.h"
 
 #include <stdlib.h>
 
-/* The begin of a job's present allocation: the record of it. */
+/* The start of a job's present allocation: its record. */
 static void close_use(struct erg_gpu_uses *uses, const struct erg_simulated *result,
                       const struct erg_cluster_record **held, int job, double now_s)
 {

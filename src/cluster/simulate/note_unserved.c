@@ -1,4 +1,4 @@
-/* Jobs that are not served, found while a simulation runs and at its end. */
+/* Finds jobs that are not served, during a simulation and at its end. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ void erg_simulator_note_unserved(struct simulator *sim, int job, enum erg_unserv
     ERG_PUSH(&sim->unserved, items, (struct erg_unserved){job, fate});
 }
 
-/* Whether a job runs on as many GPUs as it asked for, of the type that it asked for. */
+/* Returns true if a job can run on its requested number of GPUs of its requested type. */
 static bool runs_as_asked(const struct simulator *sim, const struct erg_trace_job *request)
 {
     const struct erg_speeds *speeds = sim->simulation->speeds;

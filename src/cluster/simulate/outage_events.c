@@ -1,4 +1,4 @@
-/* Nodes that fail and come back. */
+/* Failures and repairs of nodes during a simulation. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"
@@ -37,7 +37,7 @@ void erg_simulator_sort_outages(struct outages *outages, const struct erg_simula
     qsort(outages->ends, count, sizeof *outages->ends, compare_ends);
 }
 
-/* ---- as time passes ---- */
+/* ---- during the simulation ---- */
 
 static void evict(struct simulator *sim, int id, int node)
 {
@@ -84,7 +84,7 @@ double erg_simulator_next_outage(const struct simulator *sim)
     return fmin(begin_s, end_s);
 }
 
-/* Repairs before failures, so that a node whose outages touch is up in between for no time. */
+/* Repairs precede failures, so that a node with adjacent outages is not up in between. */
 void erg_simulator_pass_outages(struct simulator *sim)
 {
     struct outages *outages = &sim->outages;

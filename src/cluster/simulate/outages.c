@@ -24,7 +24,7 @@ static int compare(const void *a, const void *b)
     return (x->row > y->row) - (x->row < y->row);
 }
 
-/* No node goes down while it is down. */
+/* A node's outages do not overlap. */
 static int check_rows(const struct erg_outages *outages, const struct erg_csv *csv,
                       struct erg_error *err)
 {

@@ -1,7 +1,7 @@
 /*
- * Outages: when which node fails and comes back, from a file or drawn.
+ * Outages: the times of nodes' failures and repairs, from a file or drawn.
  *
- * A file has the columns node (numbered through all types, from 0), from_s and to_s, in seconds
+ * A file has the columns node (numbered across all types, from 0), from_s and to_s, in seconds
  * after the first submission; an empty to_s means that the node stays down.
  */
 #ifndef ERG_CLUSTER_SIMULATE_OUTAGES_H
@@ -14,14 +14,14 @@ struct erg_outages {
     size_t count, capacity;
 };
 
-/* Fails where a node is none of the fleet or goes down while it is down. */
+/* Fails if a node is not in the fleet, or if its outages overlap. */
 int erg_outages_load(struct erg_outages *outages, const char *path, const struct erg_fleet *fleet,
                      struct erg_error *err);
 
 /*
  * Each node fails after times that are exponentially distributed around a mean, and is back after a
- * fixed time; until `until_s`. A node's outages depend on the seed and its number only, so that a
- * larger fleet has those of a smaller one.
+ * fixed time; until `until_s`. A node's outages depend only on the seed and its number, so that a
+ * larger fleet has the outages of a smaller one.
  */
 void erg_outages_draw(struct erg_outages *outages, const struct erg_fleet *fleet, double mean_s,
                       double repair_s, double until_s, uint64_t seed);

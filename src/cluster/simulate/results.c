@@ -1,4 +1,4 @@
-/* Results of a simulation: their document and their tables. */
+/* Results of a simulation: the document and the tables. */
 #include "cluster/simulate/results.h"
 
 #include "cluster/simulate/gpu_uses.h"
@@ -62,7 +62,7 @@ static json_t *unserved(const struct erg_simulated *result, const struct erg_sim
 #key, offsetof(struct erg_summary, key)                                                    \
     }
 
-/* Numbers of a summary; null where undefined. */
+/* Numbers of a summary; null if undefined. */
 static const struct {
     const char *key;
     size_t offset;

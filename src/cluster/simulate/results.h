@@ -1,7 +1,7 @@
 /*
  * Results of a simulation as files: a JSON summary, CSV tables of jobs, events and the cluster over
- * time, and a Chrome trace. Times are seconds after the first submission; what never came is empty
- * or null.
+ * time, and a Chrome trace. Times are seconds after the first submission; times that never came are
+ * empty or null.
  */
 #ifndef ERG_CLUSTER_SIMULATE_RESULTS_H
 #define ERG_CLUSTER_SIMULATE_RESULTS_H
@@ -34,13 +34,13 @@ struct erg_event_row {
 void erg_event_header(struct erg_text *out);
 void erg_event_row_add(struct erg_text *out, const struct erg_event_row *row);
 
-/* A Chrome trace (io/trace.h) of a simulation that kept events and samples: a process for each type
- * of GPUs, a thread for each GPU that was the first of a job's on its node. */
+/* A Chrome trace (io/trace.h) of a simulation that kept events and samples: a process for each GPU
+ * type, a thread for each GPU that was the first of a job's on its node. */
 int erg_simulated_trace(const struct erg_simulated *result, const struct erg_simulation *simulation,
                         const char *path, struct erg_error *err);
 
-/* summary.json, jobs.csv, and events.csv, cluster.csv and trace.json where the simulation kept
- * their data. */
+/* Writes summary.json, jobs.csv, and, if the simulation kept their data, events.csv, cluster.csv
+ * and trace.json. */
 int erg_simulated_write(const struct erg_simulated *result, const struct erg_simulation *simulation,
                         const char *folder, struct erg_error *err);
 

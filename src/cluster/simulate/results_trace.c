@@ -1,4 +1,4 @@
-/* The course of a simulation as a Chrome trace. */
+/* A simulation as a Chrome trace. */
 #include "cluster/simulate/gpu_uses.h"
 #include "cluster/simulate/results.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A job is drawn on the first of its GPUs of a node, which no other job has meanwhile. */
+/* A job is drawn on its first GPU of a node, which no other job has at that time. */
 static int thread_of(const struct erg_gpu_use *use)
 {
     return use->gpus.node * ERG_NODE_GPUS_MOST + __builtin_ctzll(use->gpus.gpus);

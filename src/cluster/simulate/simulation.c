@@ -1,4 +1,4 @@
-/* The simulator: its loop over events, and when a policy is called. */
+/* The simulator: its loop over events, and the calls of the policy. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@ static void end_job(struct simulator *sim, int id)
     sim->meter.results[id].ended_s = scheduler->now_s;
 }
 
-/* Ends, and jobs that resume or whose share of speed changes. */
+/* Handles jobs that end, resume, or whose share of speed changes. */
 static void pass_job_events(struct simulator *sim)
 {
     double now_s = sim->scheduler->now_s;
@@ -94,8 +94,8 @@ static void take_sample(struct simulator *sim)
              });
 }
 
-/* Nothing can happen any more but rounds, calls at other rates, and calls at times of its own, of
- * a policy that did nothing in the last of them. */
+/* Returns true if only rounds, changes of the tariff and requested calls remain, and the policy's
+ * last call did nothing. */
 static bool stuck(const struct simulator *sim)
 {
     return sim->scheduler->course->rested && !sim->scheduler->course->events &&
@@ -115,7 +115,7 @@ static int run(struct simulator *sim, struct erg_error *err)
             next_s = fmin(fmin(next_s, erg_course_next_wake(scheduler)),
                           fmin(erg_course_next_round(scheduler), tariff_s));
         if (isinf(next_s) && isinf(until_s))
-            break; /* the simulation does not go on only to switch nodes off */
+            break; /* the simulation does not continue only to switch nodes off */
         next_s = fmin(next_s, erg_event_heap_next(&sim->switching));
         if (next_s >= until_s || isinf(next_s))
             break;
@@ -137,8 +137,9 @@ static int run(struct simulator *sim, struct erg_error *err)
     if (!isinf(until_s)) {
         scheduler->now_s = until_s;
         erg_cluster_meter_advance(&sim->meter, until_s);
-        if (sim->scheduler->accounting->round_s <= 0) /* else the last round is not over yet */
-            pass_job_events(sim);                     /* what ends at that very moment has ended */
+        if (sim->scheduler->accounting->round_s <= 0) /* otherwise the last round has not ended */
+            pass_job_events(sim);                     /* jobs that end at this very moment have
+                                                       * ended */
     }
     return 0;
 }
@@ -156,7 +157,7 @@ static int compare_submissions(const void *a, const void *b)
     return x->job - y->job;
 }
 
-/* Jobs in the order of their submission, those of one moment in the order of the file. */
+/* Sorts jobs by submission, equal ones in the order of the file. */
 static void sort_submissions(struct simulator *sim)
 {
     const struct erg_job_trace *trace = sim->simulation->trace;

@@ -1,6 +1,4 @@
-/*
- * The simulator's insides; shared by the files of simulate/ only.
- */
+/* Internal to the simulator. */
 #ifndef ERG_CLUSTER_SIMULATE_INTERNAL_H
 #define ERG_CLUSTER_SIMULATE_INTERNAL_H
 
@@ -10,7 +8,7 @@
 #include "cluster/simulate/cluster_meter_internal.h"
 #include "cluster/simulate/simulation.h"
 
-/* A node's outage that has begun or is to begin. */
+/* An outage of a node that has begun or will begin. */
 struct outages {
     const struct erg_outage **begins, **ends; /* by from_s and by to_s */
     size_t begun, ended;
@@ -21,7 +19,7 @@ struct simulator {
     struct erg_scheduler *scheduler;
     struct meter meter;
     struct erg_event_heap heap;      /* by job */
-    struct erg_event_heap switching; /* by node: when it will be switched off */
+    struct erg_event_heap switching; /* by node: the time at which it will be switched off */
     double *submission_s;            /* by job */
     int *order;                      /* jobs by submission */
     size_t submitted;
@@ -49,46 +47,46 @@ struct simulator {
     } unserved;
 };
 
-/* Notes an event, where events are kept. */
+/* Records an event, if events are kept. */
 void erg_simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node);
 
-/* Finds out when a job will next do something by itself. */
+/* Computes the time of a job's next own event. */
 void erg_simulator_refresh(struct simulator *sim, int id);
 
-/* A job is not served, for good. */
+/* Records that a job is not served, for good. */
 void erg_simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate);
 
-/* The same of a job that its policy turned away, if it cannot run on the GPUs that it asked for; of
- * one that may simply have come too late nothing is said. */
+/* The same for a job that its policy rejected, if it cannot run on its requested GPUs; a job that
+ * may only have come too late is not recorded. */
 void erg_simulator_note_rejected(struct simulator *sim, int job);
 
-/* The same of jobs that wait at the end and will for ever. */
+/* The same for jobs that still wait at the end. */
 void erg_simulator_note_waiting(struct simulator *sim);
 
-/* Books what became of all jobs since the last time; fails where one was put where it cannot run.
- */
+/* Records the changes of all jobs since the last call; fails if one was placed where it cannot
+ * run. */
 int erg_simulator_book(struct simulator *sim, struct erg_error *err);
 
-/* The pace of a running job that stays on its GPUs is another from now on. */
+/* A running job that stays on its GPUs has a new pace. */
 void erg_simulator_pace(struct simulator *sim, int job);
 
-/* Slows down to keep the power cap; call it when everything else was recorded. */
+/* Slows GPUs down to keep the power cap; call it after everything else was recorded. */
 void erg_simulator_throttle(struct simulator *sim);
 
 /* Wakes nodes that are off and have jobs. */
 void erg_simulator_wake_nodes(struct simulator *sim);
 
-/* Switches off nodes that no job has had for long enough, and finds out when that will be of
- * others; call it when everything else was recorded. */
+/* Switches off nodes that had no job for long enough, and computes the times for the others; call
+ * it after everything else was recorded. */
 void erg_simulator_switch_off(struct simulator *sim);
 
 /* Outages by the times at which they begin and end. */
 void erg_simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
 
-/* When a node next fails or comes back; INFINITY: never. */
+/* The next failure or repair; INFINITY: none. */
 double erg_simulator_next_outage(const struct simulator *sim);
 
-/* Failures, which evict jobs, and repairs until now. */
+/* Handles failures, which evict jobs, and repairs until now. */
 void erg_simulator_pass_outages(struct simulator *sim);
 
 #endif

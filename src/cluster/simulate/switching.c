@@ -1,4 +1,4 @@
-/* Nodes that are switched off where no job has them, and woken for the next. */
+/* Switches off nodes without jobs, and wakes them for the next job. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void erg_simulator_wake_nodes(struct simulator *sim)
     }
 }
 
-/* For how long a node that has just become idle stays on. */
+/* The time for which a node that has just become idle stays on. */
 static double lingers(const struct simulator *sim)
 {
     const struct erg_policy *policy = sim->simulation->policy;
@@ -33,7 +33,8 @@ void erg_simulator_switch_off(struct simulator *sim)
     struct erg_occupancy *occupancy = sim->scheduler->occupancy;
     if (!sim->scheduler->fleet->saves_power)
         return;
-    /* Nodes that became idle are due later, those that got jobs are not any more. */
+    /* Schedules the switch-off of nodes that became idle, and cancels it for nodes that got
+     * jobs. */
     double due_s = sim->scheduler->now_s + lingers(sim);
     for (int node = 0; node < sim->scheduler->fleet->nodes; node++) {
         bool waits = sim->switching.slot_of[node] >= 0;

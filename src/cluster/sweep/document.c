@@ -1,4 +1,4 @@
-/* Sweeps: what their points say together. */
+/* Sweeps: the summary of their points. */
 #include "cluster/sweep/sweep_internal.h"
 
 #include "base/statistics.h"
@@ -17,7 +17,7 @@ struct results {
     const char **metrics; /* keys of the summaries; borrowed from `keys` */
     size_t metrics_count;
     json_t *keys;   /* the first summary */
-    double *values; /* [point][metric]; NAN: none, and all of a point that is missing */
+    double *values; /* [point][metric]; NAN: undefined, or the point is missing */
     size_t missing;
     struct sweep_unserved unserved;
 };
@@ -80,7 +80,8 @@ static void release(struct results *results)
 
 /* ---- intervals ---- */
 
-/* The key of a comparison: all parts of a point except the trace (where pooled) and the seed. */
+/* The key of a comparison: a point without the seed and, if traces are pooled, without the
+ * trace. */
 struct compared {
     struct erg_sweep_point point;
     size_t metric;
@@ -141,8 +142,8 @@ static json_t *interval_document(const struct erg_interval *interval)
 }
 
 /*
- * Relative to the reference, by the mean of the logarithms of the pairs' ratios, so that seeds with
- * longer jobs count no more than others. All null where a value of a pair is zero.
+ * Relative to the reference: the mean of the logarithms of the pairs' ratios, so that seeds with
+ * longer jobs do not weigh more. All null if a value of a pair is zero.
  */
 static json_t *change_document(const struct erg_interval *logs)
 {
@@ -232,8 +233,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
     struct results results = {.sweep = sweep};
     int result = read_results(&results, store, err);
     if (result == 0 && !results.values)
-        result = erg_fail(err, ERG_FAILED,
-                          "%s: none of its %zu simulations is there, so there are no results",
+        result = erg_fail(err, ERG_FAILED, "%s: none of its %zu simulations has a result",
                           sweep->path, erg_sweep_points(sweep));
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');

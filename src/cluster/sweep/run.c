@@ -1,8 +1,7 @@
 /*
- * Sweeps: running them. A point runs in a child of this process, made for it alone: it shares the
- * inputs that were loaded once, needs no care for threads in policies and solvers, and when it
- * crashes or the kernel takes its memory back, that is one failed point. This process is the only
- * one that writes.
+ * Sweeps: runs them. A point runs in its own child of this process. The child shares the inputs
+ * that were loaded once, policies and solvers need not be thread-safe, and a crash or an
+ * out-of-memory kill is one failed point. Only this process writes.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "cluster/sweep/sweep_internal.h"
@@ -25,12 +24,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first data that a child writes. */
+/* The first bytes of a child's answer. */
 enum { ANSWER_DOCUMENT = '=', ANSWER_ERROR = '!' };
 
 struct worker {
     pid_t child; /* 0: none */
-    int answer;  /* a file in memory that it writes */
+    int answer;  /* memory file of its answer */
     struct erg_sweep_point point;
 };
 
@@ -39,15 +38,15 @@ struct running {
     struct erg_documents *store;
     struct worker *workers;
     size_t workers_count, busy;
-    size_t *points; /* that are to be simulated */
+    size_t *points; /* points to simulate */
     size_t points_count, begun, failed;
     size_t finished, total; /* of the whole part, for progress */
-    struct erg_error first; /* of those that failed */
+    struct erg_error first; /* of the failed ones */
 };
 
 /* ---- the child ---- */
 
-/* Never returns. It prints only its answer: every point would print the same warnings. */
+/* Never returns. It prints only its answer: otherwise every point would print the same warnings. */
 static void become_point(const struct erg_sweep *sweep, const struct erg_sweep_point *point,
                          int answer, pid_t parent)
 {
@@ -136,7 +135,7 @@ static json_t *coordinates(const struct erg_sweep *sweep, const struct erg_sweep
         "seed", (int)point->seed + 1);
 }
 
-/* Fails where storing does: then nothing that follows could be kept either. */
+/* Fails if a result cannot be stored: later ones could not be, either. */
 static int end_point(struct running *run, struct worker *worker, int status, struct erg_error *err)
 {
     int result = 0;
@@ -158,7 +157,7 @@ static int end_point(struct running *run, struct worker *worker, int status, str
     return result;
 }
 
-/* Looks for children that ended; where none did, a little later is soon enough. */
+/* Collects children that ended; waits a little if there are none. */
 static int end_points(struct running *run, struct erg_error *err)
 {
     bool any = false;

@@ -6,14 +6,14 @@
  *   traces: [week1.csv, week2.csv]
  *   profiles: profiles               # as for ergon simulate
  *   policies: [fcfs, sia, ergon]
- *   reference: fcfs                  # the policy that others are compared with; else the first
- *   loads: [0.8, 1, 1.2]             # times between submissions are divided by it; else 1
- *   power_caps: [0.7, 1]             # shares of the power of all GPUs at their fastest; else none
- *   seeds: 10                        # from 1 on; else 1
+ *   reference: fcfs                  # the policy to compare with; default: the first
+ *   loads: [0.8, 1, 1.2]             # times between submissions are divided by it; default: 1
+ *   power_caps: [0.7, 1]             # shares of the power of all GPUs at their fastest; optional
+ *   seeds: 10                        # from 1 on; default: 1
  *   resample: true                   # a seed draws a trace like the given one (traces/vary.h)
  *   failures: {mean_h: 2000, repair_h: 4}  # a seed draws failures of nodes (outages.h)
  *   pool_traces: true                # traces are samples of the same workload
- *   rounds: 2000                     # of 300 s; else until no job runs and none can
+ *   rounds: 2000                     # of 300 s; default: until no job runs and none can start
  *   work: 1                          # share of its iterations that a job does
  *
  * A point is one simulation. Its key is a hash of exactly its inputs, including the contents of
@@ -62,7 +62,7 @@ struct erg_sweep {
     uint64_t *cluster_hashes, *trace_hashes, profiles_hash;
 };
 
-/* Reads the sweep and all that it names. Errors name file and line where there is one. */
+/* Reads the sweep and all files that it names. Errors have file and line, if there is one. */
 int erg_sweep_load(struct erg_sweep **sweep, const char *path, struct erg_error *err);
 void erg_sweep_free(struct erg_sweep *sweep);
 
@@ -81,7 +81,8 @@ size_t erg_sweep_points(const struct erg_sweep *sweep);
 struct erg_sweep_point erg_sweep_point(const struct erg_sweep *sweep, size_t index);
 size_t erg_sweep_index(const struct erg_sweep *sweep, const struct erg_sweep_point *point);
 
-/* 16 digits of a hash, from 2^64: among a million points two are equal with 3 in 100 million. */
+/* 16 digits of a 64-bit hash: among a million points, two are equal with a probability of 3 in 100
+ * million. */
 struct erg_sweep_key {
     char text[17];
 };

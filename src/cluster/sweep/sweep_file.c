@@ -1,4 +1,4 @@
-/* Sweeps: their file, and all that it names. */
+/* Sweeps: reads their file, and all files that it names. */
 #include "cluster/simulate/outages.h"
 #include "cluster/sweep/sweep_internal.h"
 
@@ -54,7 +54,7 @@ static int check_texts(const struct erg_yaml *yaml, const char *key, char *const
         for (unsigned k = 0; k < i; k++)
             if (!strcmp(texts[i], texts[k])) {
                 snprintf(place, sizeof place, "%s[%u]", key, i);
-                return erg_yaml_fail(yaml, place, err, "'%s' is there twice", texts[i]);
+                return erg_yaml_fail(yaml, place, err, "'%s' is listed twice", texts[i]);
             }
     return 0;
 }
@@ -69,7 +69,7 @@ static int check_numbers(const struct erg_yaml *yaml, const char *key, const dou
             return -1;
         for (unsigned k = 0; k < i; k++)
             if (numbers[i] == numbers[k])
-                return erg_yaml_fail(yaml, place, err, "%g is there twice", numbers[i]);
+                return erg_yaml_fail(yaml, place, err, "%g is listed twice", numbers[i]);
     }
     return 0;
 }
@@ -129,8 +129,7 @@ static int check_draws(struct erg_sweep *sweep, const struct erg_yaml *yaml, str
             return -1;
         if (!sweep->rounds)
             return erg_yaml_fail(yaml, "failures", err,
-                                 "failures are drawn for a time that must be known: expected the "
-                                 "key 'rounds'");
+                                 "failures need a limited time: expected the key 'rounds'");
     }
     if (erg_yaml_check_range(yaml, "seeds", sweep->seeds, 1, 1000000, err) != 0)
         return -1;

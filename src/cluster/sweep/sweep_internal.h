@@ -1,4 +1,4 @@
-/* Shared by the files of sweeps only. */
+/* Internal to sweeps. */
 #ifndef ERG_CLUSTER_SWEEP_INTERNAL_H
 #define ERG_CLUSTER_SWEEP_INTERNAL_H
 
@@ -17,7 +17,7 @@ int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *sto
 
 struct sweep_unserved_job {
     unsigned cluster, trace, cap, policy; /* for any load and seed */
-    int job;                              /* of the trace as it was read */
+    int job;                              /* index in the trace that was read */
     int fate;                             /* enum erg_unserved_fate */
 };
 
@@ -26,14 +26,14 @@ struct sweep_unserved {
     size_t count, capacity;
 };
 
-/* Adds those of a point's summary. */
+/* Adds the jobs in a point's summary. */
 void erg_sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
                              const struct erg_sweep_point *point, const json_t *summary);
 
-/* Leaves each once, by cluster, cap, trace, job and policy. */
+/* Removes duplicates; sorts by cluster, cap, trace, job and policy. */
 void erg_sweep_unserved_settle(struct sweep_unserved *list);
 
-/* Those of a point's cluster, cap and trace (of all traces where they are pooled). */
+/* The jobs of a point's cluster, cap and trace (of all traces if they are pooled). */
 json_t *erg_sweep_unserved_document(const struct sweep_unserved *list,
                                     const struct erg_sweep *sweep,
                                     const struct erg_sweep_point *group);

@@ -1,4 +1,4 @@
-/* Sweeps: the jobs that were not served in some of their points, each named once. */
+/* Sweeps: the jobs that were not served in some points, each listed once. */
 #include "cluster/sweep/sweep_internal.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ static int compare_lines(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-/* Jobs that a seed drew have the lines of those that they are copies of. */
+/* Jobs drawn by a seed have the lines of the jobs that they copy. */
 static int find_job(const struct erg_job_trace *trace, const json_t *line)
 {
     const struct erg_trace_job key = {.line = (size_t)json_integer_value(line)};

@@ -1,4 +1,4 @@
-/* Traces drawn by a seed. */
+/* Draws traces from a seed. */
 #include "cluster/traces/generate.h"
 
 #include "base/memory.h"
@@ -169,7 +169,7 @@ static int find_models(struct recipe *recipe, const struct erg_trace_maker *make
         snprintf(key, sizeof key, "models[%u]", i);
         if (model->index < 0)
             return erg_yaml_fail(yaml, key, err,
-                                 "the profiles in %s know no %s of size %s with batches of %d",
+                                 "the profiles in %s have no %s of size %s with batches of %d",
                                  maker->trace->path, model->name, model->size, model->batch);
     }
     return 0;
@@ -178,8 +178,8 @@ static int find_models(struct recipe *recipe, const struct erg_trace_maker *make
 enum recipe_list { GPUS, TYPES, MODELS, RECIPE_LISTS };
 static const char *const recipe_lists[] = {[GPUS] = "gpus", [TYPES] = "types", [MODELS] = "models"};
 
-/* Whether one item of a list can be drawn: some combination of model, number of GPUs and type that
- * contains it can run. */
+/* Returns true if one item of a list can be drawn: some combination of model, number of GPUs and
+ * type that contains it can run. */
 static bool can_be_drawn(const struct recipe *recipe, enum recipe_list list, unsigned item,
                          const struct erg_trace_maker *maker)
 {
@@ -195,7 +195,7 @@ static bool can_be_drawn(const struct recipe *recipe, enum recipe_list list, uns
     return false;
 }
 
-/* Everything that the file names must be able to be drawn. */
+/* Every item in the file must be drawable. */
 static int check_runs(const struct recipe *recipe, const struct erg_trace_maker *maker,
                       const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -209,8 +209,8 @@ static int check_runs(const struct recipe *recipe, const struct erg_trace_maker 
                 continue;
             snprintf(key, sizeof key, "%s[%u]", recipe_lists[list], i);
             return erg_yaml_fail(yaml, key, err,
-                                 "no job could be drawn with this: none of the models runs on as "
-                                 "many GPUs of the types, by the profiles in %s",
+                                 "no job could be drawn: none of the models runs on these numbers "
+                                 "of GPUs of these types, by the profiles in %s",
                                  maker->trace->path);
         }
     return 0;

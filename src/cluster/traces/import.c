@@ -25,7 +25,7 @@ static double uniform(const struct importing *at, const struct erg_log_job *job,
         erg_hash_u64(erg_hash_u64(at->log->seed, erg_hash_text(job->id)), what));
 }
 
-/* Whether a workload matches the model, size and batch of the log's job. */
+/* Returns true if a workload matches the model, size and batch of the log's job. */
 static bool is_of(const struct erg_trace_workload *workload, const struct erg_log_job *job)
 {
     return strcasecmp(workload->family, job->model) == 0 &&
@@ -110,8 +110,8 @@ static void leave_out_unknown(struct importing *at)
         }
         struct erg_error why;
         erg_fail(&why, ERG_FAILED,
-                 "%s:%zu: the profiles in %s know no %s of size %s with batches of %ld, so its "
-                 "iterations say nothing",
+                 "%s:%zu: the profiles in %s have no %s of size %s with batches of %ld, so the "
+                 "time of its iterations is unknown",
                  log->path, job->line, at->maker->trace->path, job->model, job->size, job->batch);
         erg_log_note_wrong(log, &why);
         log->fates[ERG_LOG_WRONG]++;
@@ -131,7 +131,7 @@ static int add_job(struct importing *at, const struct erg_log_job *job, double f
     bool named = knows_model(at, job);
     int type = choose_type(at, job, named);
     if (type < 0)
-        return erg_fail(err, ERG_FAILED, "no profile in %s speaks of anything that can run",
+        return erg_fail(err, ERG_FAILED, "no profile in %s describes a model that can run",
                         at->maker->trace->path);
     int gpus = fit_gpus(at, job, type, named), count = list_fitting(at, job, type, gpus, named);
     int workload = at->fitting[(int)(count * uniform(at, job, ERG_LOG_DRAW_MODEL))];
@@ -187,15 +187,14 @@ static int read_table(struct erg_log *log, const char **layout, const char *text
         return -1;
     const struct erg_log_layout *known = erg_log_layout_of(csv);
     int result =
-        known
-            ? 0
-            : erg_fail(err, ERG_FAILED,
-                       "%s: its columns are those of no log that is known; expected a header "
-                       "as of Helios and Acme (job_id, gpu_num, submit_time, duration), PAI's task "
-                       "table (job_name, inst_num, start_time, end_time, plan_gpu, gpu_type), "
-                       "Pollux (name, time, application, num_replicas, batch_size) or Arena "
-                       "(job_id, submission_time, num_iteration, model_name, ...)",
-                       log->path);
+        known ? 0
+              : erg_fail(err, ERG_FAILED,
+                         "%s: the columns match no supported log; expected a header as of Helios "
+                         "and Acme (job_id, gpu_num, submit_time, duration), PAI's task table "
+                         "(job_name, inst_num, start_time, end_time, plan_gpu, gpu_type), Pollux "
+                         "(name, time, application, num_replicas, batch_size) or Arena (job_id, "
+                         "submission_time, num_iteration, model_name, ...)",
+                         log->path);
     if (known) {
         *layout = known->name;
         if (broken.rows > 0)

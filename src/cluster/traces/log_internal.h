@@ -15,7 +15,7 @@ enum erg_log_draw { ERG_LOG_DRAW_DURATION = 1, ERG_LOG_DRAW_TYPE, ERG_LOG_DRAW_M
 /* The end of a job. All jobs that did not run are left out. A job with several tasks gets the first
  * of these ends that one of its tasks has. */
 enum erg_log_fate {
-    ERG_LOG_STILL_RAN, /* when the log ended, so how long it ran is not known */
+    ERG_LOG_STILL_RAN, /* at the end of the log, so its run time is unknown */
     ERG_LOG_RAN,
     ERG_LOG_WRONG,
     ERG_LOG_NEVER_RAN,
@@ -27,13 +27,13 @@ struct erg_log_job {
     const char *id;           /* of the log's arena, like all texts */
     const char *tenant;       /* "": none */
     const char *type;         /* of GPUs, as the log calls it; "": none */
-    const char *model, *size; /* "": not said */
+    const char *model, *size; /* "": unknown */
     long batch;               /* of an iteration; 0: not given */
     double submit_s;
-    double duration_s; /* of its run; NAN: not said */
-    double iterations; /* NAN: not said */
+    double duration_s; /* of its run; NAN: unknown */
+    double iterations; /* NAN: unknown */
     double deadline_s; /* INFINITY: none */
-    double gpus;       /* may be a part of one */
+    double gpus;       /* may be a fraction */
     enum erg_log_fate fate;
     bool has_wrong_part; /* a task or an attempt, which does not count */
     size_t line;         /* of a CSV file, else the number of the entry */
@@ -46,32 +46,32 @@ struct erg_log {
     struct erg_log_job *items;
     size_t count, capacity;
     struct erg_error first_wrong;
-    size_t fates[ERG_LOG_FATES]; /* jobs, once it is settled */
+    size_t fates[ERG_LOG_FATES]; /* numbers of jobs by fate */
     size_t with_wrong_part;      /* of those that ran */
 };
 
 /* An empty job of a line. */
 struct erg_log_job erg_log_job(size_t line);
 
-/* Notes why a job, or a part of one, is wrong, if it is the first. */
+/* Records why a job, or a part of one, is invalid, if it is the first. */
 void erg_log_note_wrong(struct erg_log *log, const struct erg_error *why);
 
 /* The fate of a job whose GPUs and run are known. */
 void erg_log_judge(struct erg_log_job *job);
 
 /*
- * Counts what became of all jobs and leaves those that ran, in the order of their lines. Rows of
- * one name are tasks of one job, or all but the first are wrong.
+ * Counts all fates and keeps the jobs that ran, in the order of their lines. Rows with one name are
+ * tasks of one job, or all but the first are invalid.
  */
 void erg_log_settle(struct erg_log *log, bool rows_are_tasks);
 
-/* Which layout a table has, by its columns; NULL: none of those known. */
+/* The layout of a table, by its columns; NULL: unknown. */
 struct erg_log_layout {
     const char *name; /* "Helios" */
     const char *columns[8];
-    const char *id, *tenant; /* columns; the latter need not be there */
+    const char *id, *tenant; /* columns; the second is optional */
     bool rows_are_tasks;
-    /* Fills the job of a row, and fails where the row is wrong. */
+    /* Fills the job of a row; fails if the row is invalid. */
     int (*read)(struct erg_log *log, const struct erg_csv *csv, size_t row, struct erg_log_job *job,
                 struct erg_error *err);
 };
@@ -81,7 +81,7 @@ const struct erg_log_layout *erg_log_layout_of(const struct erg_csv *csv);
 void erg_log_read_table(struct erg_log *log, const struct erg_log_layout *layout,
                         const struct erg_csv *csv);
 
-/* The same with the entries of Philly's log; fails where it is not an array. */
+/* The same with the entries of Philly's log; fails if it is not an array. */
 int erg_log_read_philly(struct erg_log *log, const char *text, size_t length,
                         struct erg_error *err);
 

@@ -1,4 +1,4 @@
-/* The jobs of a log: what became of each, and which are left. */
+/* The jobs of a log: their fates, and the ones to keep. */
 #include "cluster/traces/log_internal.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static int compare_names(const void *a, const void *b)
     return order ? order : compare_lines(a, b);
 }
 
-/* One more task of a job: all their GPUs, from the first start to the last end. */
+/* Another task of a job: all their GPUs, from the first start to the last end. */
 static void add_task(struct erg_log_job *job, const struct erg_log_job *task)
 {
     bool has_wrong_part = job->has_wrong_part || task->has_wrong_part ||
@@ -75,7 +75,7 @@ static void refuse_double(struct erg_log *log, const struct erg_log_job *first,
     second->fate = ERG_LOG_WRONG;
 }
 
-/* Joins rows of one name, which lie together; rows without a name stay by themselves. */
+/* Joins adjacent rows with one name; rows without a name stay separate. */
 static void join_rows(struct erg_log *log, bool rows_are_tasks)
 {
     size_t kept = 0;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The GPUs of all machines of an attempt; lists that are not there are empty. */
+/* The GPUs of all machines of an attempt; missing lists are empty. */
 static size_t count_gpus(const json_t *attempt)
 {
     const json_t *machine;
@@ -24,7 +24,7 @@ static bool has_time(const json_t *object, const char *key)
     return text && *text && strcmp(text, "None") != 0;
 }
 
-/* Times are those of the machines' clocks, on the Pacific coast. */
+/* Times are on the machines' clocks, on the Pacific coast. */
 static int read_time(const struct erg_json_place *place, const char *key, double least_s,
                      double *seconds, struct erg_error *err)
 {
@@ -59,7 +59,7 @@ static int read_attempt(const struct erg_json_place *attempt, bool last, double 
     return 0;
 }
 
-/* An attempt that is wrong does not count. */
+/* An invalid attempt does not count. */
 static int read_attempts(struct erg_log *log, const struct erg_json_place *place, double least_s,
                          struct erg_log_job *job, struct erg_error *err)
 {

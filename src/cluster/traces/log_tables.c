@@ -1,4 +1,4 @@
-/* Logs of clusters that are tables. The columns of each: import.h. */
+/* Reads logs that are tables. The columns of each: import.h. */
 #include "cluster/traces/log_internal.h"
 
 #include "base/random.h"
@@ -155,7 +155,7 @@ static double least_hours(const char *application)
     return 0;
 }
 
-/* Seconds that a job runs on its GPUs, drawn; 0: its application is not known. */
+/* A drawn run time of a job on its GPUs; 0: its application is unknown. */
 static double draw_run(const struct erg_log *log, const struct erg_log_job *job)
 {
     double share = erg_hash_uniform(
@@ -179,7 +179,7 @@ static int read_pollux(struct erg_log *log, const struct erg_csv *csv, size_t ro
         job->duration_s = draw_run(log, job);
     if (job->duration_s == 0)
         return erg_csv_fail(csv, row, err,
-                            "how long '%s' runs is not known; expected a column 'duration' or "
+                            "the duration of '%s' is unknown; expected a column 'duration' or "
                             "cifar10, ncf, bert, deepspeech2, yolov3 or imagenet",
                             job->model);
     return read_submission(csv, row, "time", job, err);

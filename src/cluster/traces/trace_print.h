@@ -1,4 +1,4 @@
-/* Traces of jobs written as text: drawn as a recipe says, or imported from a log. */
+/* Writes traces as text: drawn from a recipe, or imported from a log. */
 #ifndef ERG_CLUSTER_TRACES_TRACE_PRINT_H
 #define ERG_CLUSTER_TRACES_TRACE_PRINT_H
 

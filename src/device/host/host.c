@@ -169,7 +169,8 @@ static int host_alloc(struct erg_backend *backend, void **memory, size_t bytes,
     *memory = rounded >= bytes ? aligned_alloc(ALIGNMENT, rounded ? rounded : ALIGNMENT) : NULL;
     if (*memory)
         return 0;
-    return erg_fail(err, ERG_INFEASIBLE, "this machine has no %zu bytes of memory left", bytes);
+    return erg_fail(err, ERG_INFEASIBLE, "this machine has less than %zu bytes of free memory",
+                    bytes);
 }
 
 static void host_free(struct erg_backend *backend, void *memory)

@@ -9,8 +9,8 @@ int erg_layout_kind_init(struct erg_layout_kind *kind, const struct erg_cluster 
 {
     if (!engine)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster does not name the engine of its nodes with %s; expected the "
-                        "key 'engine' next to it (data/engines)",
+                        "missing key 'engine' of the cluster's nodes with %s; expected it next to "
+                        "their GPU (data/engines)",
                         nodes->gpu);
     if (erg_engine_check_gpu(engine, gpu, err) != 0)
         return -1;

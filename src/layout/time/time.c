@@ -46,8 +46,8 @@ int erg_time_machine_check(const struct erg_time_machine *machine, long gpus, st
     if (gpus <= machine->node_gpus || machine->network_bandwidth > 0)
         return 0;
     return erg_fail(err, ERG_FAILED,
-                    "%ld GPUs are more than a node of %ld, and the cluster does not say what joins "
-                    "its nodes; expected its key inter_node_bandwidth_gb_s",
+                    "%ld GPUs are more than a node of %ld, and the network between nodes is "
+                    "unknown; expected the cluster's key inter_node_bandwidth_gb_s",
                     gpus, machine->node_gpus);
 }
 

@@ -49,7 +49,7 @@ static void print_heading(FILE *out, const struct erg_memory_answer *answer)
             layout->context, layout->pipeline, layout->data, layout->virtual_stages,
             erg_plural((size_t)layout->virtual_stages), experts, shards, layout->microbatches,
             layout->microbatch, layout->sequence, erg_layout_recompute_name(layout),
-            layout->offload, answer->per_stage ? " or less (each stage its own)" : "",
+            layout->offload, answer->per_stage ? " or less (per stage)" : "",
             lora.data ? lora.data : "");
     erg_text_release(&gpus);
     erg_text_release(&lora);
@@ -64,7 +64,7 @@ static double column_bytes(const struct erg_memory_stage *stage, int column)
     return sum;
 }
 
-/* Whether any stage has something in the column. */
+/* Returns true if any stage has a value in the column. */
 static bool is_used(const struct erg_memory_result *result, int column)
 {
     for (long s = 0; s < result->count; s++)
@@ -73,7 +73,7 @@ static bool is_used(const struct erg_memory_result *result, int column)
     return false;
 }
 
-/* Layers of a stage, chunk by chunk: "2+2+1". */
+/* Layers of a stage, per chunk: "2+2+1". */
 static void add_layers(struct erg_table *table, const struct erg_memory_answer *answer, long stage)
 {
     const struct erg_layout *layout = answer->request.layout;
@@ -110,7 +110,7 @@ static void print_table(FILE *out, const struct erg_memory_answer *answer)
         erg_table_add(&table, "ratio");
         erg_table_add(&table, "recompute");
     }
-    erg_table_add(&table, "worst in");
+    erg_table_add(&table, "peak in");
     for (long s = 0; s < result->count; s++) {
         const struct erg_memory_stage *stage = &result->stages[s];
         erg_table_add(&table, "%ld%s", s, s == answer->binding ? " *" : "");
@@ -133,7 +133,7 @@ static void print_table(FILE *out, const struct erg_memory_answer *answer)
     erg_print_table(out, &table, "");
 }
 
-/* The bytes over the links of a GPU of each stage, and the time that waits for them. */
+/* The bytes over the links of one GPU of each stage, and the waiting time that they cause. */
 static void print_traffic(FILE *out, const struct erg_memory_answer *answer)
 {
     enum { KINDS = ERG_MEMORY_RECEIVE + 1 };
@@ -160,14 +160,14 @@ static void print_traffic(FILE *out, const struct erg_memory_answer *answer)
     }
     fprintf(out, "Compute waits up to %.3f s of an iteration for copies", wait_s);
     if (shared > 0)
-        fprintf(out, "; that they share %.10g GB/s with messages between nodes costs %.3f s",
+        fprintf(out, "; sharing %.10g GB/s with messages between nodes costs %.3f s of them",
                 shared / 1e9, answer->shared_s);
     fprintf(out, ". One GPU of each stage moves:\n\n");
     erg_print_table(out, &table, "");
     fprintf(out, "\n");
 }
 
-/* A stage of each kind that stages lie on, with the most host memory of these; how many kinds. */
+/* For each kind of stage, the stage with the most host memory; returns the number of kinds. */
 static size_t stages_of_kinds(long *stages, const struct erg_memory_answer *answer)
 {
     size_t count = 0;
@@ -184,7 +184,7 @@ static size_t stages_of_kinds(long *stages, const struct erg_memory_answer *answ
     return count;
 }
 
-/* What GPUs and hosts have, kind by kind. */
+/* Memory of GPUs and hosts, per kind. */
 static void print_rooms(FILE *out, const struct erg_memory_answer *answer)
 {
     long *stages = erg_xcalloc(answer->job->kind_count, sizeof *stages);
@@ -202,7 +202,7 @@ static void print_rooms(FILE *out, const struct erg_memory_answer *answer)
         const long node_gpus = answer->rooms[stages[k]].node_gpus;
         const double bytes = erg_memory_answer_host_bytes(answer, stages[k]);
         if (bytes > 0)
-            fprintf(out, "Host memory: up to %.2f GiB for each %s, %.0f GiB for a node of %ld.\n",
+            fprintf(out, "Host memory: up to %.2f GiB per %s, %.0f GiB for a node of %ld.\n",
                     erg_gib(bytes) / (double)node_gpus,
                     count == 1 ? "GPU" : erg_memory_answer_gpu(answer, stages[k])->name,
                     erg_gib(bytes), node_gpus);
@@ -213,16 +213,16 @@ static void print_rooms(FILE *out, const struct erg_memory_answer *answer)
 static void print_solution(FILE *out, const struct erg_memory_solution *solution)
 {
     if (isnan(solution->offload)) {
-        fprintf(
-            out,
-            "No one offload ratio fits all stages; one for each copies %.1f GB in an iteration.\n",
-            solution->stage_offload_bytes / 1e9);
+        fprintf(out,
+                "No single offload ratio fits all stages; a ratio per stage copies %.1f GB per "
+                "iteration.\n",
+                solution->stage_offload_bytes / 1e9);
         return;
     }
     fprintf(out, "The smallest offload ratio that fits is %.4f", solution->offload);
     if (solution->offload_bytes > 0)
         fprintf(out,
-                "; one for each stage copies %.1f instead of %.1f GB in an iteration, %.0f %% less",
+                "; a ratio per stage copies %.1f instead of %.1f GB per iteration, %.0f %% less",
                 solution->stage_offload_bytes / 1e9, solution->offload_bytes / 1e9,
                 100 * (1 - solution->stage_offload_bytes / solution->offload_bytes));
     fprintf(out, ".\n");
@@ -232,8 +232,11 @@ static void print_verdict(FILE *out, const struct erg_memory_answer *answer)
 {
     const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
     const enum erg_memory_item item = erg_memory_largest(worst);
-    fprintf(out, "\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", answer->binding,
-            erg_gib(worst->peak_bytes), erg_memory_item_name(item), erg_gib(worst->items[item]));
+    fprintf(out,
+            "\n"
+            "Stage %ld needs most, %.2f GiB; its largest item is %s (%.2f GiB).\n",
+            answer->binding, erg_gib(worst->peak_bytes), erg_memory_item_name(item),
+            erg_gib(worst->items[item]));
     print_rooms(out, answer);
     if (answer->traffic)
         print_traffic(out, answer);

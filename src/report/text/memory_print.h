@@ -1,4 +1,5 @@
-/* The text of ergon memory for people: a line per stage, the item that binds, whether it fits. */
+/* The text of ergon memory for people: a line per stage, its largest item, and whether the layout
+ * fits. */
 #ifndef ERG_REPORT_TEXT_MEMORY_PRINT_H
 #define ERG_REPORT_TEXT_MEMORY_PRINT_H
 

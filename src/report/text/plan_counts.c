@@ -56,7 +56,7 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     erg_text_release(&name);
 }
 
-/* A number of GPUs with which nothing fits, of any kinds. */
+/* A number of GPUs, of any kinds, for which no layout fits. */
 static void add_unfit_count(struct erg_table *table, long gpus, size_t kinds)
 {
     erg_table_add(table, "%ld", gpus);
@@ -77,7 +77,7 @@ static double wish_value(const struct erg_layout_pick *pick, enum wish wish)
                                 : (double)pick->gpus * pick->time_s;
 }
 
-/* The best point of what was planned over clocks; false: none is within the bounds. */
+/* The best point planned over clocks; false: none is within the limits. */
 static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
                          size_t option, enum wish wish)
 {
@@ -86,7 +86,7 @@ static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_a
     return erg_layout_pick(pick, &answer->choice->options[option], 1, &query, NULL) == 0;
 }
 
-/* The fastest layout of a number of GPUs at the highest clock, likewise. */
+/* The fastest layout of a number of GPUs at the highest clock; false: none is within the limits. */
 static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
                          const struct erg_layout_count *count)
 {
@@ -100,7 +100,7 @@ static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_a
     return !erg_layout_missed_bound(answer->query, pick->time_s, pick->energy_j);
 }
 
-/* How many GPUs each wish alone asks for, within the bounds. */
+/* The number of GPUs that each goal alone asks for, within the limits. */
 static void print_extremes(FILE *out, const struct erg_layout_answer *answer)
 {
     static const char *const names[WISHES] = {"fastest", "least energy", "fewest GPU-hours"};
@@ -146,7 +146,7 @@ static void add_count_heads(struct erg_table *table, const struct erg_layout_ans
 void erg_plan_print_counts(FILE *out, const struct erg_layout_answer *answer)
 {
     struct erg_table table = {0};
-    bool any = false; /* of the number of GPUs at hand */
+    bool any = false; /* of the number of available GPUs */
     add_count_heads(&table, answer);
     for (size_t i = 0; i < answer->search_count; i++) {
         const long gpus = answer->searches[i].gpus;

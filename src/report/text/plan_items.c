@@ -1,4 +1,4 @@
-/* Where the time, the energy and the bytes of a layout go. */
+/* The parts of a layout's time, energy and bytes. */
 #include "io/print.h"
 #include "report/text/plan_print.h"
 
@@ -14,12 +14,12 @@ _Static_assert((int)ERG_TIME_ITEMS <= MOST_ITEMS && (int)ERG_MEMORY_ITEMS <= MOS
                    (int)ERG_LAYOUT_ENERGY_ITEMS <= MOST_ITEMS,
                "room for every item");
 
-/* The parts of a value of a layout. */
+/* The parts of one value of a layout. */
 struct parts {
     double items[MOST_ITEMS], sum;
 };
 
-/* One table: what `own` is made of, and `its` unless NULL. */
+/* One table: the parts of `own`, next to those of `its` unless NULL. */
 static void print_parts(FILE *out, const char *heading, const char *unit, int decimals,
                         const char *const *names, size_t count, const struct parts *own,
                         const struct parts *its)

@@ -1,4 +1,4 @@
-/* The selected point of a plan for people: what each stage runs, and how. */
+/* The selected point of a plan for people: the instructions of each stage, and how they run. */
 #include "report/text/plan_point.h"
 
 #include "base/memory.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options of one stage in the order in which they are first run; a letter names each. */
+/* Options of one stage in the order of their first use; a letter names each. */
 struct legend {
     const struct erg_plan_option **items;
-    size_t *forward; /* 1 if it runs forwards */
+    size_t *forward; /* 1 for a forward pass */
     size_t count;
     bool default_clock; /* the GPUs chose their clocks themselves */
 };
@@ -32,7 +32,7 @@ static void print_option_name(FILE *out, const struct legend *legend,
     fprintf(out, "%c%zu", legend->forward[k] ? 'F' : 'B', number);
 }
 
-/* How often the `period` options at `at` are repeated right there. */
+/* How often the `period` options at `at` repeat from there. */
 static size_t repetitions(const struct erg_plan_option *const *run, size_t count, size_t at,
                           size_t period)
 {
@@ -43,7 +43,7 @@ static size_t repetitions(const struct erg_plan_option *const *run, size_t count
     return times;
 }
 
-/* Runs of one option and of alternating pairs, as 1F1B makes them. */
+/* Repetitions of one option and of alternating pairs, as in 1F1B. */
 static void print_sequence(FILE *out, const struct legend *legend,
                            const struct erg_plan_option *const *run, size_t count)
 {
@@ -125,8 +125,8 @@ static void print_beyond(FILE *out, const struct erg_plan *plan, const struct er
     if (isnan(beyond.time_s))
         return;
     fprintf(out,
-            "A step: %.4f s, %.1f J, of which %.4f s sum gradients and gather weights, %.4f s "
-            "optimize, both %.1f J.\n",
+            "A step: %.4f s, %.1f J; of these, the gradient sums and weight gathers take %.4f s, "
+            "the optimizer %.4f s, both %.1f J.\n",
             point->time_s + beyond.time_s, point->energy_j + beyond.energy_j, beyond.gradients_s,
             beyond.optimizer_s, beyond.energy_j);
 }
@@ -140,13 +140,15 @@ void erg_plan_point_print(FILE *out, const struct erg_plan *plan)
             choice->point + 1, slower ? ", beyond the frontier" : "", choice->rule, point->time_s,
             point->energy_j);
     if (!isnan(point->static_energy_j))
-        fprintf(out, ", of which %.1f J static", point->static_energy_j);
+        fprintf(out, ", including %.1f J static", point->static_energy_j);
     fputs(".\n", out);
     if (choice->held_until_s > 0)
-        fprintf(out, "Held until %.4f s: %.1f J.\n", choice->held_until_s,
+        fprintf(out, "If another pipeline takes %.4f s: %.1f J.\n", choice->held_until_s,
                 erg_plan_held_energy(plan, point, choice->held_until_s));
     print_beyond(out, plan, point);
-    fputs("Times and energies below are of one instruction on one GPU.\n\n", out);
+    fputs("Times and energies below are per instruction and GPU.\n"
+          "\n",
+          out);
     for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++)
         print_stage(out, plan, point, stage);
 }

@@ -74,7 +74,7 @@ void erg_plan_print_heading(FILE *out, const struct erg_layout_answer *answer)
         fprintf(out, "%s%.1f GiB a %s", k ? ", " : "", erg_gib(search->kinds[k].memory_bytes),
                 is_mixed(answer) ? search->kinds[k].name : "GPU");
     fprintf(out, "\n");
-    for (size_t k = 0; k < search->kind_count; k++) /* how far the energy may be believed */
+    for (size_t k = 0; k < search->kind_count; k++) /* how far the energy was checked */
         fprintf(out, "energy by the model of %s: %s\n", search->kinds[k].name,
                 search->kinds[k].gpu->confidence);
     if (answer->query)
@@ -84,13 +84,13 @@ void erg_plan_print_heading(FILE *out, const struct erg_layout_answer *answer)
 
 /* ---- layouts ---- */
 
-/* Whether layouts differ in how many GPUs they use. */
+/* Returns true if layouts differ in their number of GPUs. */
 static bool has_gpus_column(const struct erg_layout_answer *answer)
 {
     return answer->counts || is_mixed(answer);
 }
 
-/* Layouts, each at a time and an energy of all GPUs that are those of some clocks. */
+/* Prints layouts, each with the time and the energy of all GPUs at its clocks. */
 struct row {
     const struct erg_layout_candidate *candidate;
     double time_s, energy_j;
@@ -104,8 +104,8 @@ static bool any_is_uneven(const struct row *rows, size_t count)
     return any;
 }
 
-/* Several numbers of GPUs have a column of their own, and so have layers of chunks that differ and
- * where stages lie. */
+/* Several numbers of GPUs get a column; so do chunks of different sizes, and the places of
+ * stages. */
 static void add_layout_heads(struct erg_table *table, const struct erg_layout_answer *answer,
                              bool uneven)
 {
@@ -125,7 +125,7 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
         erg_table_add(table, "which GPUs");
 }
 
-/* "3×11 3×12 11": of the chunks in the order of the model. */
+/* "3×11 3×12 11": layers of the chunks in the order of the model. */
 static void add_layers(struct erg_table *table, const struct erg_layout *layout)
 {
     const long chunks =
@@ -218,20 +218,21 @@ void erg_plan_print_rows(FILE *out, const struct erg_layout_answer *answer,
 
 static void print_letters(FILE *out)
 {
-    fprintf(
-        out,
-        "t tensor, c context, p pipeline, l layers of a chunk, v virtual stages (layers: of the "
-        "chunks in the model's order, 3×2 is 2 2 2), b microbatch, e expert, d data\n");
+    fprintf(out,
+            "t tensor, c context, p pipeline, l layers per chunk, v virtual stages (layers: of the "
+            "chunks in the model's order, 3×2 is 2 2 2), b microbatch, e expert, d data\n");
 }
 
 void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found)
 {
-    fprintf(out, "\nOf %llu layouts %llu do not fit into the GPUs' memory",
+    fprintf(out,
+            "\n"
+            "%llu layouts; %llu do not fit into the GPUs' memory",
             (unsigned long long)found->evaluated, (unsigned long long)found->memory);
     if (found->host_memory)
-        fprintf(out, ", %llu not into the nodes'", (unsigned long long)found->host_memory);
+        fprintf(out, ", %llu not into the nodes' memory", (unsigned long long)found->host_memory);
     if (found->slower)
-        fprintf(out, ", %llu are slower than these with any memory",
+        fprintf(out, ", %llu are slower than these even with unlimited memory",
                 (unsigned long long)found->slower);
     if (found->bounded)
         fprintf(out, "; %llu numbers of stages are too slow with any other choice",
@@ -240,7 +241,7 @@ void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found)
     print_letters(out);
 }
 
-/* ---- where stages lie ---- */
+/* ---- places of stages ---- */
 
 /* The items in which the stages of a block differ. */
 static void print_own_ways(FILE *out, const struct erg_layout *layout, long first, long end)
@@ -294,7 +295,7 @@ void erg_plan_print_ranks(FILE *out, const struct erg_layout_answer *answer,
 
 /* ---- over clocks ---- */
 
-/* Some points of a layout's frontier, the ends and the chosen one among them. */
+/* Some points of a layout's frontier, including its ends and the chosen one. */
 static void print_frontier(FILE *out, const struct erg_layout_answer *answer,
                            const struct erg_layout_pick *pick)
 {
@@ -324,19 +325,26 @@ static void print_frontier(FILE *out, const struct erg_layout_answer *answer,
         erg_table_add(&table, "%.0f", clocks.mean_mhz[1]);
         erg_table_add(&table, "%s", is_chosen ? "the answer" : "");
     }
-    fprintf(out, "\nThe first layout over clocks (means of what its instructions request):\n\n");
+    fprintf(out, "\n"
+                 "The first layout over clocks (mean requested clocks of its instructions):\n"
+                 "\n");
     erg_print_table(out, &table, "");
 }
 
-/* On several kinds of GPUs only layouts that may be good enough are looked at one by one. */
+/* With several kinds of GPUs, only layouts that may be good enough are evaluated one by one. */
 static void print_proof(FILE *out, const struct erg_layout_choice *choice, enum erg_objective goal,
                         bool mixed)
 {
     if (mixed)
-        fprintf(out, "\nOf the layouts that fit %llu were looked at one by one and",
+        fprintf(out,
+                "\n"
+                "%llu layouts that fit were evaluated one by one and",
                 (unsigned long long)choice->fitting);
     else
-        fprintf(out, "\nOf %llu layouts that fit", (unsigned long long)choice->fitting);
+        fprintf(out,
+                "\n"
+                "%llu layouts fit;",
+                (unsigned long long)choice->fitting);
     fprintf(out, " %zu %s planned over clocks; no other ", choice->count,
             choice->count == 1 ? "was" : "were");
     if (choice->gap > 0)

@@ -11,27 +11,27 @@ void erg_plan_print_heading(FILE *out, const struct erg_layout_answer *answer);
 /* Layouts at the highest clock, as a table. */
 void erg_plan_print_rows(FILE *out, const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *const *rows, size_t count);
-/* How many were tried and what became of them. */
+/* How many layouts were tried, and how many were rejected for which reason. */
 void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found);
 
 /* The kind of GPU and the layers of each stage, if there are several kinds. */
 void erg_plan_print_stages(FILE *out, const char *what, const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate);
-/* For software that knows one kind of GPU: which ranks are which, as comments. */
+/* For software that supports one kind of GPU: the kind of each rank, as comments. */
 void erg_plan_print_ranks(FILE *out, const struct erg_layout_answer *answer,
                           const struct erg_layout_candidate *candidate);
 
-/* The best layouts over clocks, at most `top`, the frontier of the best one, and what is proven. */
+/* The best layouts over clocks, at most `top`, the frontier of the best one, and what is proven
+ * about the others. */
 void erg_plan_print_choice(FILE *out, const struct erg_layout_answer *answer, size_t top);
 
-/* Every number of GPUs, of several kinds on every set of them: the fastest layout, and whether it
- * is on the frontier of all (plan_counts.c). */
+/* A line for every number of GPUs, with several kinds for every set of them: the fastest layout,
+ * and whether it is on the frontier of all (plan_counts.c). */
 void erg_plan_print_counts(FILE *out, const struct erg_layout_answer *answer);
 
 /*
- * The seconds and joules of an iteration with everything at the highest clock, and the bytes of the
- * GPU that needs most, item by item; next to those of another layout unless `other` is NULL
- * (plan_items.c).
+ * The parts of the time and energy of an iteration at the highest clock, and of the bytes of the
+ * GPU that needs most; next to those of another layout unless `other` is NULL (plan_items.c).
  */
 void erg_plan_print_items(FILE *out, const struct erg_layout_answer *answer,
                           const struct erg_layout_candidate *one,

@@ -69,8 +69,8 @@ static float *read_piece(struct files *files, const struct erg_checkpoint_piece 
         return NULL;
     if (!tensor || tensor->type != ERG_SAFETENSOR_F32 || tensor->dimensions != 2 ||
         tensor->shape[0] != rows || tensor->shape[1] != columns) {
-        erg_fail(err, ERG_FAILED, "%s/%s: the piece '%s' is not there in its size", files->folder,
-                 piece->file, name);
+        erg_fail(err, ERG_FAILED, "%s/%s: the piece '%s' is missing or has another size",
+                 files->folder, piece->file, name);
         return NULL;
     }
     if (XXH3_64bits(tensor->data, tensor->bytes) != piece->hash) {
@@ -399,7 +399,7 @@ int erg_checkpoint_load(const char *path, const struct erg_job *job,
             continue;
         }
         if (i + 1 < count && state->rank == 0)
-            erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
+            erg_log(ERG_LOG_WARNING, "%s; using the checkpoint before it", err->message);
         free(step);
     }
     free(candidates.names);

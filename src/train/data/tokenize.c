@@ -11,11 +11,11 @@ static int find_end(long *end, const struct erg_tokenizer *tokenizer, const char
     *end = erg_tokenizer_end(tokenizer);
     if (asked && !erg_parse_long(asked, end) && (*end = erg_tokenizer_id(tokenizer, asked)) < 0)
         return erg_fail(err, ERG_FAILED,
-                        "--end: '%s' is no token of %s; expected one, or an id below %ld", asked,
+                        "--end: '%s' is not a token of %s; expected one, or an id below %ld", asked,
                         model, words);
     if (!asked && *end < 0)
-        return erg_fail(err, ERG_FAILED,
-                        "%s does not say which token ends a document; expected --end TOKEN", model);
+        return erg_fail(err, ERG_FAILED, "%s has no end-of-document token; expected --end TOKEN",
+                        model);
     if (*end < 0 || *end >= words)
         return erg_fail(
             err, ERG_FAILED,

@@ -1,4 +1,4 @@
-/* Texts to the token files that training reads (train/data/corpus.h). */
+/* Converts texts to the token files for training (train/data/corpus.h). */
 #ifndef ERG_TRAIN_DATA_TOKENIZE_H
 #define ERG_TRAIN_DATA_TOKENIZE_H
 
@@ -13,7 +13,7 @@ struct erg_tokenize_wish {
     const char *end;    /* id or text of the token behind a document; NULL: the model's */
 };
 
-/* Only the counts of the corpus are left. */
+/* Afterwards *corpus contains only its counts; the tokens are in the files. */
 int erg_tokenize(struct erg_corpus *corpus, struct erg_token_totals *totals,
                  const struct erg_tokenize_wish *wish, struct erg_error *err);
 

@@ -106,11 +106,11 @@ int erg_clock_controller_open(struct erg_clock_controller **out,
         .due = look,
         .context = controller,
         .required = options->required,
-        .otherwise = "training goes on at the GPU's own clocks",
+        .otherwise = "training continues at the GPU's own clocks",
     };
     if (!options->finished)
         erg_fail(&why, ERG_NO_DEVICE,
-                 "setting clocks by instruction: this device does not say which instruction it "
+                 "setting clocks by instruction: this device does not report which instruction it "
                  "has finished, expected a GPU");
     int result = options->finished
                      ? erg_clock_thread_open(&controller->thread, &thread, err)

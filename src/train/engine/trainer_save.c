@@ -195,8 +195,8 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
         }
     if (result == 0)
         erg_fail(err, ERG_FAILED,
-                 "the gradients of %d steps in a row are not finite, and nothing was learned of "
-                 "them; the first %s that is not finite is in '%s'",
+                 "the gradients of %d steps in a row are not finite, and no weights were updated; "
+                 "the first %s that is not finite is in '%s'",
                  trainer->skips, kind, name);
     if (result == 0 && trainer->ranks.rank != 0)
         err->message[0] = 0; /* rank 0 reports it for all */

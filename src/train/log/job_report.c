@@ -21,7 +21,7 @@ static const int64_t every_ns = 10000000000;
 static void warn(struct erg_job_report *report, const char *path)
 {
     if (!report->warned)
-        erg_log(ERG_LOG_WARNING, "writing '%s': %s; the scheduler of the job hears nothing", path,
+        erg_log(ERG_LOG_WARNING, "writing '%s': %s; the job's scheduler gets no reports", path,
                 strerror(errno));
     report->warned = true;
 }

@@ -95,10 +95,10 @@ static int lock_run(struct erg_run_log *log, const char *path, struct erg_error 
         return erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(errno));
     if (flock(log->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return 0; /* a file system without locks does not stop a run */
-    return erg_fail(err, ERG_FAILED,
-                    "'%s' is of a run that is still going on; expected another folder, or that it "
-                    "has ended",
-                    path);
+    return erg_fail(
+        err, ERG_FAILED,
+        "'%s' is of a run that is still active; expected another folder, or that it has ended",
+        path);
 }
 
 /* Makes the folder one of this run, or finds that it is; *same: it was one before. `anew`: its log
@@ -183,7 +183,8 @@ static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
         !failed)
         return;
     if (!log->warned)
-        erg_log(ERG_LOG_WARNING, "%s; training goes on, and lines are written later", err.message);
+        erg_log(ERG_LOG_WARNING, "%s; training continues, and lines are written later",
+                err.message);
     log->warned = true;
 }
 

@@ -260,8 +260,8 @@ static void warn(const struct erg_fit_run *run, const struct log_windows *window
                 name, run->lines_damaged, all, windows->first_damaged);
     if (run->lines_other)
         erg_log(ERG_LOG_WARNING,
-                "%s/metrics.jsonl: %zu of %zu lines are left out; the run went on with another "
-                "layout, device, model or plan, and a row is of one",
+                "%s/metrics.jsonl: %zu of %zu lines are left out; the run continued with another "
+                "layout, device, model or plan, and a row describes one",
                 name, run->lines_other, all);
 }
 

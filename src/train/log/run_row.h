@@ -1,7 +1,7 @@
 /*
- * Run rows: the measurements of a run of ergon's own training, as a row to which engines are fitted
- * (layout/time/fit.h). A run's folder gives one row: of the layout with which it made most steps
- * that nothing disturbed.
+ * Run rows: the measurements of a run of ergon's own training as a row for fits of engines
+ * (layout/time/fit.h). A run's folder gives one row, for the layout with the most undisturbed
+ * steps: those without a trace, a validation or a checkpoint.
  */
 #ifndef ERG_TRAIN_LOG_RUN_ROW_H
 #define ERG_TRAIN_LOG_RUN_ROW_H
@@ -9,7 +9,7 @@
 #include "layout/time/fit.h"
 #include "train/log/run_session.h"
 
-/* Fewer undisturbed steps do not tell a speed. */
+/* A row needs at least this number of undisturbed steps. */
 enum { ERG_RUN_ROW_LEAST_STEPS = 5 };
 
 /*

@@ -199,6 +199,6 @@ void erg_run_ways_say(struct erg_text *out, const json_t *document)
     add_share(out, saved, "time", "time_uncertainty");
     erg_text_add(out, " of the time and ");
     add_share(out, saved, "energy", "energy_uncertainty");
-    erg_text_printf(out, " of the energy of a step against %s execution, of %zu ways tried",
+    erg_text_printf(out, " of the energy of a step compared with %s execution, of %zu ways tried",
                     reference, tried);
 }

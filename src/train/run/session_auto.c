@@ -285,7 +285,7 @@ static void tell_ways(const struct erg_train *train)
         erg_text_printf(&text, "auto: the job's passes run sequentially, as %s",
                         why ? why : "its plan has only one way");
     } else if (!trials->trying) {
-        erg_text_add(&text, "auto: goes on with ");
+        erg_text_add(&text, "auto: continues with ");
         add_name(&text, train, trials->best);
         erg_text_add(&text, ", as the run has found before");
     } else {

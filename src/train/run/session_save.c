@@ -121,7 +121,7 @@ int erg_train_resume(struct erg_train *train, const char *from, struct erg_error
     if (result == 0 && !found && from)
         result =
             erg_fail(err, ERG_FAILED,
-                     "going on: '%s' has no checkpoint; expected one, or a run's folder", from);
+                     "continuing: '%s' has no checkpoint; expected one, or a run's folder", from);
     if (result == 0 && found) {
         free(train->resumed);
         train->resumed = found;
