@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <time.h>
 
 struct fake {
@@ -45,9 +46,34 @@ static inline struct fake fake_open(const char *library, const char *script)
     return fake;
 }
 
+#ifdef __SANITIZE_THREAD__
+static inline void *fake_thread(void *context)
+{
+    return context;
+}
+
+/* The thread sanitizer starts a thread of its own beside the first one of a process. */
+static inline void start_sanitizer(void)
+{
+    static bool started;
+    pthread_t first;
+    if (started)
+        return;
+    started = true;
+    assert_int_equal(pthread_create(&first, NULL, fake_thread, NULL), 0);
+    assert_int_equal(pthread_join(first, NULL), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+}
+#else
+static inline void start_sanitizer(void)
+{
+}
+#endif
+
 /* Threads of this process. */
 static inline size_t fake_threads(void)
 {
+    start_sanitizer();
     size_t count = 0;
     DIR *tasks = opendir("/proc/self/task");
     assert_non_null(tasks);

@@ -51,6 +51,7 @@ static void exchange(const struct erg_launch_environment *env, struct erg_rendez
             free(erg_peers_take(peers, from, channel, &count));
             assert_int_equal(count, 0);
         }
+    assert_ok(erg_rendezvous_barrier(rendezvous, 60, &err), &err);
     erg_peers_close(peers);
     free(expected);
     free(bytes);

@@ -22,7 +22,8 @@ struct erg_peers;
  */
 int erg_peers_open(struct erg_peers **peers, struct erg_rendezvous *rendezvous, double timeout_s,
                    struct erg_error *err);
-/* Sends remaining data for at most a second. NULL is fine. */
+/* Sends remaining data for at most a second. A rank that still waits for others takes the end of
+ * this connection for a loss, so ranks meet before one of them closes. NULL is fine. */
 void erg_peers_close(struct erg_peers *peers);
 
 int erg_peers_rank(const struct erg_peers *peers);
