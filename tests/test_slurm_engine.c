@@ -341,7 +341,7 @@ static void try_opening(void)
                  "node h1 is not in Slurm's partition 'small'");
     types[1].gpus_per_node = 8;
     assert_fails(erg_slurm_engine_open(&opened, &fleet, mini_nodes, "ergon", &err), &err,
-                 "node h1 has 4 GPUs in Slurm (Gres), expected 8 as type 'h100' has");
+                 "node h1 has 4 GPUs in Slurm (Gres), expected 8, as type 'h100' has");
     char *path = erg_xstrdup(getenv("PATH"));
     setenv("PATH", "/nonexistent", 1);
     assert_fails(erg_slurm_engine_open(&opened, &mini_fleet, mini_nodes, "ergon", &err), &err,

@@ -29,9 +29,9 @@
 enum erg_rope_scaling {
     ERG_ROPE_PLAIN,
     ERG_ROPE_LINEAR, /* all by the same factor */
-    ERG_ROPE_LLAMA3, /* low frequencies alone */
+    ERG_ROPE_LLAMA3, /* only low frequencies are scaled */
     ERG_ROPE_YARN,
-    ERG_ROPE_OTHER, /* in a way that is not read */
+    ERG_ROPE_OTHER, /* in an unsupported way */
 };
 
 struct erg_rope {
@@ -40,8 +40,8 @@ struct erg_rope {
     long positions;       /* before scaling; of Llama 3 and YaRN */
     double low, high;     /* Llama 3's low_freq_factor and high_freq_factor */
     double fast, slow;    /* YaRN's beta_fast and beta_slow */
-    double mscale[2];     /* YaRN scales queries and keys by (0.1 a ln(factor) + 1) over the same
-                           * with the second */
+    double mscale[2];     /* YaRN scales queries and keys by f(mscale[0]) / f(mscale[1]), f(a) = 0.1
+                           * a ln(factor) + 1 */
     bool whole_range;     /* YaRN's range of frequencies is rounded to whole ones */
     bool queries_scaled;  /* queries are scaled by their position, too (llama_4_scaling_beta) */
     double rotated_share; /* of the channels of a head */
@@ -49,19 +49,20 @@ struct erg_rope {
 
 /* A mixture of experts in place of the FFN. */
 struct erg_experts {
-    long count;        /* of a layer; 0: the model has none, it is dense */
-    long chosen;       /* of them by each token */
+    long count;        /* experts of a layer; 0: the model is dense */
+    long chosen;       /* experts that each token chooses */
     long ffn;          /* width of one */
-    long shared_ffn;   /* of those that all tokens go through, together; 0: there are none */
+    long shared_ffn;   /* total width of the experts that all tokens use; 0: none */
     long dense_layers; /* layers that have the plain FFN instead, of width `ffn` of the model */
     bool dense_first;  /* they are the first ones */
     bool router_bias;  /* the router adds a number for each expert to its product */
     /* The weights of a router's choices, which change neither time nor memory. */
     bool sigmoid;               /* scores are sigmoids; else a softmax over all experts */
-    bool renormalised;          /* the scores of those that were chosen are made to sum up to 1 */
-    double scale;               /* of their sum */
-    long groups, chosen_groups; /* only experts of some groups are chosen from; 1 and 1: of all */
-    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not given */
+    bool renormalised;          /* the scores of the chosen experts are scaled to a sum of 1 */
+    double scale;               /* factor on that sum */
+    long groups, chosen_groups; /* tokens choose experts of chosen_groups of the groups; 1 and 1: of
+                                 * all */
+    double balance_loss; /* weight of the loss term that balances the load; 0: none, or unknown */
 };
 
 /* Attention whose queries, keys and values come from short rows (multi-head latent attention). Keys
@@ -91,7 +92,7 @@ struct erg_model {
     long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
     long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
     double norm_eps;
-    double initializer_range; /* deviation of initial weights; 0: the config does not say */
+    double initializer_range; /* deviation of initial weights; 0: missing in the config */
     double rope_theta;        /* 0 with learned positions */
     struct erg_rope rope;
     struct erg_experts experts;
@@ -104,14 +105,15 @@ struct erg_model {
     bool projection_bias;     /* on the attention's output linear */
     bool mlp_bias;            /* on both linears of the MLP */
     bool qk_norm;             /* RMSNorm per head on queries and keys */
-    bool own_scores;          /* scores of attention are not scaled, or by their layer, too */
+    bool own_scores;          /* attention scores are unscaled, or also scaled by the layer's
+                               * number */
     bool tied;                /* the head shares the embedding's weights */
     bool vocab_is_padded;     /* `vocab` was given as the padded size */
-    long words;               /* of `vocab`, that tokens may be; 0: all */
-    struct erg_lora lora;     /* its trained part in a job; no part of a config */
+    long words;               /* words of `vocab` that tokens can be; 0: all */
+    struct erg_lora lora;     /* of a job, not of the config */
 };
 
-/* Words that tokens may be: the others are padding. */
+/* The number of words that tokens can be; the other rows are padding. */
 static inline long erg_model_words(const struct erg_model *model)
 {
     return model->words ? model->words : model->vocab;
@@ -139,7 +141,7 @@ static inline struct erg_model erg_model_without_experts(const struct erg_model 
     return dense;
 }
 
-/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED names the
+/* Fails if the experts cannot be split over `expert` ranks; the ERG_FAILED message names the
  * obstacle. */
 int erg_model_check_experts(const struct erg_model *model, long expert, struct erg_error *err);
 
@@ -150,23 +152,24 @@ struct erg_model_difference {
     bool of_weights; /* the weights of one are none of the other */
 };
 
-/* Whether the first difference is one; `wanted` is trained on sequences of `sequence` tokens. */
+/* Returns true, and fills *difference, if the computations differ; `wanted` is trained on sequences
+ * of `sequence` tokens. */
 bool erg_model_differs(struct erg_model_difference *difference, const struct erg_model *found,
                        const struct erg_model *wanted, long sequence);
 
 /*
- * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs, where
- * several GPUs hold the same group if there are fewer groups than GPUs; a sequence of `sequence`
- * tokens over `context` GPUs in 2c chunks (causal balance), within the learned positions and the
- * window in which attention is full.
+ * Fails if the model cannot be split like this: heads, KV groups, FFN and vocabulary over `tensor`
+ * GPUs, where several GPUs hold the same group if there are fewer groups than GPUs; a sequence of
+ * `sequence` tokens over `context` GPUs in 2c chunks (causal balance), within the learned positions
+ * and the window in which attention is full.
  */
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
                              struct erg_error *err);
 /* KV groups on each of `tensor` GPUs, at least 1. */
 long erg_model_local_kv_heads(const struct erg_model *model, long tensor);
-/* Words of the vocabulary with padding: embedding and head have a multiple of 128 x tensor rows, or
- * as many as were given as the padded size, where `tensor` divides them. */
+/* Rows of the embedding and the head: the vocabulary padded to a multiple of 128 x tensor, or the
+ * given padded size if `tensor` divides it. */
 long erg_model_padded_vocabulary(const struct erg_model *model, long tensor);
 
 struct erg_model_shape {
@@ -203,7 +206,7 @@ struct erg_model_shape {
  */
 struct erg_model_rows {
     double own;    /* tokens that this rank routes (T_l) */
-    double sent;   /* rows that leave it, those to itself among them (A) */
+    double sent;   /* rows that it sends, including those to itself (A) */
     double expert; /* rows of one expert on its rank (e t C) */
     double held;   /* experts of a rank (E / e) */
 };
@@ -272,7 +275,7 @@ enum erg_model_group {
     ERG_GROUP_ATTENTION,
     ERG_GROUP_COMM,
     ERG_GROUP_EMBEDDING, /* embedding and loss */
-    ERG_GROUP_ROWS,      /* a mixture of experts puts rows in order */
+    ERG_GROUP_ROWS,      /* reordering of rows for a mixture of experts */
 };
 const char *erg_model_group_name(enum erg_model_group group); /* "norm", "linear", "attn", … */
 
@@ -323,8 +326,7 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
 
 /* Parameters of the whole model; a tied head counts once, and adapters of LoRA do not. */
 double erg_model_parameters(const struct erg_model *model);
-/* Those that a token goes through: of the experts those that it chose, and those that are shared.
- */
+/* Parameters that a token uses, with only its chosen experts and the shared ones. */
 double erg_model_active_parameters(const struct erg_model *model);
 /* Those that are trained: without the rows of padding. */
 double erg_model_trained_parameters(const struct erg_model *model);
