@@ -22,21 +22,21 @@ static int check_probe(const struct erg_ask_probe *question, bool emulated, stru
     const size_t length = question->calibrate ? strlen(question->calibrate) : 0;
     if (question->from && question->rows)
         return erg_fail(err, ERG_USAGE,
-                        "--from and --rows were both given; expected one of them: rows that are "
-                        "taken are not written again");
+                        "--from and --rows were both given; expected one of them, since --from "
+                        "measures nothing");
     if (question->calibrate &&
         (length < 6 || strcmp(question->calibrate + length - 5, ".yaml") != 0))
         return erg_fail(err, ERG_USAGE,
-                        "--calibrate: expected a file name that ends in .yaml, by which a job can "
-                        "name it, got '%s'",
+                        "--calibrate got '%s', expected a file name that ends in .yaml, so that a "
+                        "job can name it",
                         question->calibrate);
     if (question->gpus < 0 || question->gpus > 8)
         return erg_fail(err, ERG_USAGE, "gpus got %lld, expected a number from 1 to 8",
                         (long long)question->gpus);
     if (question->gpus && !emulated && !question->from)
         return erg_fail(err, ERG_USAGE,
-                        "--gpus is for emulated groups; expected as many processes as GPUs: ergon "
-                        "run -n %lld -- ergon probe",
+                        "--gpus is for emulated groups; expected one process per GPU: ergon run -n "
+                        "%lld -- ergon probe",
                         (long long)question->gpus);
     return 0;
 }
@@ -47,16 +47,16 @@ static int check_thermal(const struct erg_ask_probe *question, bool emulated, st
     if (question->from && question->base && question->calibrate)
         return erg_fail(
             err, ERG_USAGE,
-            "--calibrate and --base were both given with --thermal --from; expected "
-            "one of them: a chassis that explains the recording, or one that is fitted");
+            "--calibrate and --base were both given with --thermal --from; expected --base, a "
+            "chassis to compare with the recording, or --calibrate, a chassis to fit");
     if (question->from && makes)
         return erg_fail(err, ERG_USAGE,
-                        "--from was given with what makes a recording; expected a command, --turn "
-                        "and --device only without it");
+                        "--from was given with options of a new recording; expected it without a "
+                        "command, --turn and --device");
     if (emulated && question->command)
         return erg_fail(err, ERG_USAGE,
-                        "a command was given with --device emulated; expected one only for the "
-                        "GPUs of this machine");
+                        "a command was given with --device emulated; expected a command only for "
+                        "the GPUs of this machine");
     return 0;
 }
 
@@ -230,7 +230,7 @@ static int read_gpus(uint64_t *gpus, const char *list, uint32_t count, struct er
     struct erg_error wrong;
     if (!list || erg_gpu_bits(list, count, NULL, gpus, &wrong) == 0)
         return 0;
-    return erg_fail(err, ERG_USAGE, "The option --gpus got \"%s\": %s.", list, wrong.message);
+    return erg_fail(err, ERG_USAGE, "--gpus got \"%s\": %s", list, wrong.message);
 }
 
 int erg_grant_gpus(const struct erg_grant *grant, struct erg_error *err)

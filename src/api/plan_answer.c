@@ -170,43 +170,45 @@ static int check_options(const struct erg_planning_wish *values, struct erg_erro
         return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
     if (wish->layout && wish->fsdp)
         return erg_fail(err, ERG_USAGE,
-                        "--fsdp asks a search for layouts that --layout names itself, by fsdp=N; "
-                        "expected one of them");
+                        "--fsdp extends a search, and --layout fixes one layout; expected one of "
+                        "them (a layout sets fsdp=N)");
     if (values->planner == ERG_PLANNER_ARENA &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
          wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
          !isnan(wish->energy_j) || !isnan(wish->power_w) ||
          (values->export >= 0 && values->export != ERG_PLAN_EXPORT_PROFILE)))
-        return erg_fail(err, ERG_USAGE,
-                        "--planner arena plans time and memory at the highest clock, and all "
-                        "layers are recomputed; it goes with --gpus, --cluster, --batch, "
-                        "--sequence, --engine, --memory-budget, --json and --export profile");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--planner arena plans time and memory at the highest clock with full recomputation; "
+            "expected it with no options other than --gpus, --cluster, --batch, --sequence, "
+            "--engine, --memory-budget, --json and --export profile");
     if (values->export == ERG_PLAN_EXPORT_PROFILE &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
          !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
-                        "--export profile prints whole frontiers of one batch; --layout, --why, "
-                        "--output, --batch-slack, objectives and bounds do not go with it");
+                        "--export profile prints whole frontiers of one batch; expected it without "
+                        "--layout, --why, --output, --batch-slack, objectives and limits");
     if (values->why && values->export >= 0)
-        return erg_fail(err, ERG_USAGE,
-                        "--why is text for people; --json and --export go with --layout");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--why prints text for people; expected --json and --export with --layout instead");
     if (values->why && (wish->objective >= 0 || !isnan(wish->deadline_s) ||
                         !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
-                        "--why compares layouts at the highest clock; objectives and budgets go "
-                        "with --layout");
+                        "--why compares layouts at the highest clock; expected objectives and "
+                        "budgets with --layout instead");
     if (values->slots &&
         (values->why || values->output || values->export >= 0 ||
          values->planner == ERG_PLANNER_ARENA || wish->per_stage || !isnan(wish->deadline_s) ||
          !isnan(wish->energy_j) || !isnan(wish->power_w)))
-        return erg_fail(err, ERG_USAGE,
-                        "--slots places one layout at the highest clocks that heat allows; it goes "
-                        "neither with bounds nor with --why, --output, --export, --per-stage and "
-                        "--planner");
+        return erg_fail(
+            err, ERG_USAGE,
+            "--slots places one layout at the highest clocks that heat allows; expected it without "
+            "limits, --why, --output, --export, --per-stage and --planner");
     if (one && values->output)
         return erg_fail(err, ERG_USAGE,
-                        "--output writes all layouts; it goes neither with --layout, whose job "
-                        "--export job prints, nor with --why");
+                        "--output writes all layouts; expected it without --layout and --why "
+                        "(--layout with --export job prints one job)");
     return 0;
 }
 
