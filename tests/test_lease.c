@@ -92,7 +92,7 @@ static void a_lease_of_another_host_is_respected(void **state)
     age(next, 12);
     assert_int_equal(erg_lease_renew(&lease, folder, LEASE_S, &err), -1);
     assert_non_null(strstr(err.message, "process 7 on host 'elsewhere'"));
-    assert_non_null(strstr(err.message, "for 18 s more"));
+    assert_non_null(strstr(err.message, "for another 18 s"));
     age(next, 17);
     assert_int_equal(erg_lease_renew(&lease, folder, LEASE_S, &err), -1);
     age(next, 2);

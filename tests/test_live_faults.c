@@ -374,7 +374,7 @@ static void test_two_controllers(void **state)
     /* Another host's lease: it stops within ten seconds, and begins once that is over. */
     lease_of_elsewhere(15);
     assert_int_not_equal(end_of(controller), 0);
-    assert_int_equal(lines_with("schedule.log", "on host 'elsewhere', has"), 1);
+    assert_int_equal(lines_with("schedule.log", "on host 'elsewhere', holds"), 1);
     lease_of_elsewhere(3);
     start_controller();
     assert_int_not_equal(end_of(controller), 0);

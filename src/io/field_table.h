@@ -6,7 +6,7 @@
  *     TABLE(point, T, DOUBLE("time_s", time_s, RANGE(0, 1e6)), TEXT_OR_NONE("name", name));
  *     #undef T
  *
- * makes point_fields. What follows a member are further parts of struct erg_field.
+ * makes point_fields. Further members of struct erg_field follow the member.
  */
 #ifndef ERG_IO_FIELD_TABLE_H
 #define ERG_IO_FIELD_TABLE_H

@@ -114,8 +114,7 @@ void erg_schedule_metrics(struct erg_text *out, const json_t *status)
                "Actions requested from the resource manager since the controller started.",
                erg_json_number_or(status, "actions", NAN));
     add_number(out, "ergon_schedule_actions_failed", "counter", "",
-               "Requested actions that failed.",
-               erg_json_number_or(status, "actions_failed", NAN));
+               "Requested actions that failed.", erg_json_number_or(status, "actions_failed", NAN));
     erg_schedule_counts_release(&counts);
 }
 

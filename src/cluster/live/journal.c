@@ -144,7 +144,7 @@ struct kept_slice {
 
 /* A record in the file: only what cannot be observed again; times are UTC. */
 struct kept_job {
-    struct erg_managed_job record; /* of it what cannot be seen anew; times are UTC */
+    struct erg_managed_job record;
     const struct kept_slice *intended, *asked;
     size_t intended_count, asked_count;
     const char *reason;

@@ -170,7 +170,7 @@ static void find_plan(struct erg_controller *controller, size_t i, const struct 
     if (!fresh)
         erg_reconcile_found_plan(record, known ? plan.number : 0, plan.point, allows_w, may_w);
     if (known && plan.capped != isfinite(controller->limits.cap_w))
-        record->told_point = -1; /* it is told anew */
+        record->told_point = -1; /* its plan is written again */
     erg_arena_release(&arena);
 }
 

@@ -380,7 +380,7 @@ static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, str
     return switch_node(engine, node, true, err);
 }
 
-/* Whether Slurm's own settings let a node be switched off. */
+/* Returns DONE if Slurm's own settings let a node be switched off. */
 static enum erg_engine_answer may_sleep(const struct slurm_engine *engine, int node,
                                         struct erg_error *err)
 {

@@ -7,7 +7,7 @@
 
 #include "decoder/decoder_stage.h"
 
-/* What the kernels of a backend take for a stage with these options. */
+/* The memory that the kernels of a backend need for a stage with these options. */
 int erg_rank_kernels(struct erg_memory_kernels *kernels, const struct erg_stage_options *options,
                      struct erg_error *err);
 

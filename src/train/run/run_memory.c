@@ -95,7 +95,7 @@ size_t erg_run_memory_of(const struct erg_job *own, struct erg_backend *backend,
     return most;
 }
 
-/* What any stage's kernels take as the job stands; with less work they take no more. */
+/* The most memory that the kernels of any stage of the job need; less work never needs more. */
 static int find_kernels(struct erg_memory_kernels *most,
                         const struct erg_run_memory_request *request)
 {
