@@ -15,15 +15,9 @@ trap 'rm -f "$LIVE_TABLE"' EXIT
 
 echo "$LIVE_JOBS jobs a day, $LIVE_COMPRESS times as fast; policies: $policies; seeds: $seeds"
 failed=0
-first=1
 for seed in $seeds; do
-    # Under fcfs both decide the same: one seed is enough.
-    list=$policies
-    [ "$first" = 1 ] || list=$(echo " $policies " | sed 's/ fcfs / /')
-    first=0
-    [ -n "$(echo "$list" | tr -d ' ')" ] || continue
     status=0
-    LIVE_SEED=$seed LIVE_POLICIES=$list "$test" || status=$?
+    LIVE_SEED=$seed LIVE_POLICIES=$policies "$test" || status=$?
     [ "$status" -ne 77 ] || exit 77
     [ "$status" -eq 0 ] || failed=1
 done
