@@ -207,7 +207,8 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
     json_t *changes = json_array();
     int *jobs = erg_xmalloc((count + 1) * sizeof *jobs); /* a copy, since the scheduler's list
                                                           * changes */
-    memcpy(jobs, changed, count * sizeof *jobs);
+    for (size_t k = 0; k < count; k++)
+        jobs[k] = changed[k];
     for (size_t k = 0; k < count; k++) {
         const size_t i =
             erg_controller_find(controller, controller->scheduler->trace->jobs[jobs[k]].id);
