@@ -188,6 +188,11 @@ study() {
 
 # ---- all of it ----
 
+# A part runs in a shell of its own with a limit, so that -e applies in it.
+if [ -n "${MANY_GPUS_PART:-}" ]; then
+    "$MANY_GPUS_PART"
+    exit 0
+fi
 every="check bench degrees offload plan reshard failures study"
 [ "$device" != host ] || every="degrees offload plan reshard failures study"
 [ $# -eq 0 ] || every=$*
@@ -196,13 +201,8 @@ for part in $every; do
     began=$(date +%s)
     echo "== $part =="
     status=0
-    # A shell of its own, so that -e holds in it, with a limit.
-    if [ "${MANY_GPUS_PART:-}" = "$part" ]; then
-        "$part"
-        exit 0
-    fi
     MANY_GPUS_PART=$part GPUS=$gpus DEVICE=$device timeout -k 20 "$limit" \
-        sh "$here/scripts/many-gpus.sh" "$build" "$out" "$part" >"$out/$part.log" 2>&1 || status=$?
+        sh "$here/scripts/many-gpus.sh" "$build" "$out" >"$out/$part.log" 2>&1 || status=$?
     grep -E '(tokens/s|status|ratio|x +[0-9.]+x$|failed|not trained)' "$out/$part.log" || true
     echo "== $part: status $status after $(($(date +%s) - began)) s =="
     [ "$status" -eq 0 ] || failed="$failed $part"

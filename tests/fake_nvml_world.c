@@ -260,9 +260,13 @@ static bool set_nvlink(struct fake_gpu *gpu, char *const *words, size_t count)
 static double from_or_file(struct fake_rule *rule, char *const *words, size_t count, size_t i,
                            double otherwise)
 {
-    if (i >= count || words[i][0] != '/')
+    if (i >= count || (words[i][0] != '/' && strncmp(words[i], "./", 2) != 0))
         return number(words, count, i, otherwise);
-    const int length = snprintf(rule->file, sizeof rule->file, "%s", words[i]);
+    const char *script = words[i][0] == '.' ? getenv("ERGON_FAKE_NVML") : NULL;
+    const char *slash = script ? strrchr(script, '/') : NULL;
+    const int length =
+        snprintf(rule->file, sizeof rule->file, "%.*s%s", slash ? (int)(slash + 1 - script) : 0,
+                 slash ? script : "", words[i]);
     return length < (int)sizeof rule->file ? -INFINITY : (double)NAN;
 }
 

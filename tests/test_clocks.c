@@ -338,14 +338,13 @@ static void test_no_lock_without_a_guardian(void **state)
 static void test_a_reset_that_fails_is_tried_again(void **state)
 {
     (void)state;
-    char mine[64], all[64], task[64], script[256];
-    snprintf(mine, sizeof mine, "/tmp/ergon-refuses-%ld-mine", (long)getpid());
-    snprintf(all, sizeof all, "/tmp/ergon-refuses-%ld-all", (long)getpid());
+    char mine[96], all[96], task[64];
+    struct rig rig = rig_begin("gpu 0 fail ResetGpuLockedClocks 999 ./mine\n"
+                               "gpu 0 fail ResetGpuLockedClocks 999 ./all\n",
+                               "all");
+    snprintf(mine, sizeof mine, "%s/mine", rig.world.folder);
+    snprintf(all, sizeof all, "%s/all", rig.world.folder);
     snprintf(task, sizeof task, "/proc/self/task/%ld", (long)getpid()); /* nobody else has it */
-    snprintf(script, sizeof script,
-             "gpu 0 fail ResetGpuLockedClocks 999 %s\ngpu 0 fail ResetGpuLockedClocks 999 %s\n",
-             mine, all);
-    struct rig rig = rig_begin(script, "all");
     assert_ok(erg_clocks_lock(rig.clocks, 0, 1200, NULL, &rig.err), &rig.err);
     assert_int_equal(close(creat(all, 0600)), 0);
     assert_int_equal(symlink(task, mine), 0);

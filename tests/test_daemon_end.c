@@ -191,18 +191,16 @@ static void test_a_reset_that_fails(void **state)
 /* What could not be taken back is not forgotten by the next lease: the limit of before that. It
  * takes ten seconds until the daemon gives up, during which the other tests run. */
 static struct daemon_world left;
-static char refuses[64]; /* while this file is there, the limit cannot be set */
+static char refuses[96]; /* while this file is there, the limit cannot be set */
 
 static void test_a_limit_that_is_left_begins(void **state)
 {
     (void)state;
     struct erg_error err;
-    snprintf(refuses, sizeof refuses, "/tmp/ergon-refuses-%ld", (long)getpid());
-    struct erg_text script = {0};
-    erg_text_printf(&script, "gpu 0 limit 650\ngpu 0 fail SetPowerManagementLimit 999 %s\n",
-                    refuses);
-    left = daemon_world_begin(script.data, ALL_FOR_ME);
-    erg_text_release(&script);
+    left = daemon_world_begin("gpu 0 limit 650\n"
+                              "gpu 0 fail SetPowerManagementLimit 999 ./refuses\n",
+                              ALL_FOR_ME);
+    snprintf(refuses, sizeof refuses, "%s/refuses", left.folder);
     start_daemon(&left);
     struct erg_daemon_client *client = connect_client(&left);
     uint64_t lease = take_lease(client, 0, ERG_KNOB_POWER);

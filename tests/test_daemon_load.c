@@ -309,10 +309,10 @@ static int64_t answers(struct erg_daemon_client *client, uint32_t gpu)
 static void test_a_gpu_that_hangs(void **state)
 {
     (void)state;
-    char hangs[64], script[128];
-    snprintf(hangs, sizeof hangs, "/tmp/ergon-hangs-%ld", (long)getpid());
-    snprintf(script, sizeof script, "gpu 0 hang SetGpuLockedClocks %s 3600\n", hangs);
-    struct daemon_world world = daemon_world_begin(script, ALL_FOR_ME);
+    struct daemon_world world =
+        daemon_world_begin("gpu 0 hang SetGpuLockedClocks ./hangs 3600\n", ALL_FOR_ME);
+    char hangs[96];
+    snprintf(hangs, sizeof hangs, "%s/hangs", world.folder);
     struct erg_error err;
     write_file(hangs, "");
     uint64_t refused;

@@ -351,9 +351,9 @@ static bool has_failures(void)
                "grep -E 'JobState=[A-Z]*FAIL' @/mini/log/jobcomp | grep -v ' ExitCode=85:0'") == 0;
 }
 
-/* A trainer that fails is kept from its node for two minutes: hours of a day of which the simulator
- * knows nothing. Nothing makes one fail here but a machine that is too busy, and such a day is
- * lived again. What must follow a failure is tested in test_slurm_faults. */
+/* A job whose trainer failed avoids that node for two minutes, which are hours of the compressed
+ * day. The simulator knows nothing of it, so the day runs again. A busy machine can make a trainer
+ * fail; the controller's answer to failures is tested in test_slurm_faults. */
 static void a_day(const char *policy)
 {
     enum { DAYS_MOST = 3 };
@@ -369,7 +369,7 @@ static void a_day(const char *policy)
         shell_of("cat @/schedule.log; tail -n 5 @/spool/*/log");
         if (days == DAYS_MOST)
             fail_msg("trainers failed on each of %d days", days);
-        printf("%s: a trainer failed; the day is lived again\n", policy);
+        printf("%s: a trainer failed; the day runs again\n", policy);
         assert_int_equal(
             shell_of("'" ERGON_TEST_SOURCE_DIR "/tests/live/mini-cluster.sh' stop @/mini"), 0);
         assert_int_equal(remove_folder(NULL), 0);
