@@ -30,7 +30,7 @@ add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man3/ergon_plan.3
   COMMAND sh ${PROJECT_SOURCE_DIR}/scripts/header-man.sh ${PROJECT_SOURCE_DIR}
           ${PROJECT_BINARY_DIR}/man3 ${PROJECT_VERSION}
   DEPENDS ${manual_sources} ${PROJECT_SOURCE_DIR}/scripts/header-man.sh
-          ${PROJECT_SOURCE_DIR}/scripts/header-man.awk VERBATIM)
+          ${PROJECT_SOURCE_DIR}/scripts/header-man.awk ${PROJECT_SOURCE_DIR}/man/ergon.1 VERBATIM)
 add_custom_target(manual ALL DEPENDS ${PROJECT_BINARY_DIR}/man3/ergon_plan.3)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
         COMPONENT development)

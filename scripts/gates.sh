@@ -7,7 +7,7 @@
 #   docs     links, lengths and turns of the documents; the README's commands run and print what it shows
 #   abi      the symbols and structs of the library against tests/abi
 #   cppcheck every source of the library and the command
-#   clang    a build with clang, benches and research included; warnings are errors
+#   clang    a build with clang, research included; warnings are errors
 #   cuda     a build with the CUDA device; warnings are errors
 #   tidy     clang-tidy on the sources that differ from $GATES_BASE (default: main), or on all
 #   asan     the test suite under the address and undefined-behaviour sanitizers
@@ -80,7 +80,7 @@ stage_clang() {
         cat build/clang.log
         return 1
     }
-    cmake --build build/clang --target all benches research
+    cmake --build build/clang --target all research
 }
 
 stage_cuda() {

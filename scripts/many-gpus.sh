@@ -22,7 +22,8 @@ half=$((gpus / 2))
 if [ "$device" = host ]; then
     big=tiny deep=tiny long=128 sequence=64 microbatch=2 microbatches=8 dtype='--dtype float32'
 else
-    big=llama-3.2-3b deep=llama-3.2-3b long=12288 sequence=4096 microbatch=4 microbatches=4 dtype=
+    big=llama-3.2-3b deep=llama-3.2-3b long=12288 sequence=4096 microbatch=4 dtype=
+    microbatches=$((gpus > 4 ? gpus : 4)) # enough for data ranks
     [ "$gpus" -lt 4 ] || deep=llama-2-7b
 fi
 
@@ -176,14 +177,16 @@ failures() {
     done
 }
 
-# The local study on these GPUs, and its emulated twin.
+# The local study on these GPUs, with the emulated twin of each point.
 study() {
     mkdir -p "$out/study"
     sed "s/^gpus_per_node:.*/gpus_per_node: $gpus/" "$here/examples/characterize/local-gpus.yaml" \
         >"$out/study/local-gpus.yaml"
     cp "$here/examples/characterize/local.yaml" "$out/study/local.yaml"
-    [ "$device" = host ] || "$ergon" characterize "$out/study/local.yaml" --device cuda -o "$out/study/gpus"
-    "$ergon" characterize "$out/study/local.yaml" -o "$out/study/emulated"
+    real='--device cuda'
+    [ "$device" != host ] || real=
+    # shellcheck disable=SC2086 # two words or none
+    "$ergon" characterize "$out/study/local.yaml" $real -o "$out/study/run"
 }
 
 # ---- all of it ----

@@ -38,8 +38,8 @@
  *     module                    power is known of the whole module only
  *     type CALL TYPE              a field comes as this NVML type; beyond 6 as one of tomorrow
  *     fail CALL RESULT FROM TO  the call gives this NVML result
- *     fail CALL RESULT FILE     likewise while this file is there; its path begins with "/", or with
- *                               "./" for one beside the script that $ERGON_FAKE_NVML names
+ *     fail CALL RESULT FILE     likewise while this file is there; its path begins with "/", or
+ *                               with "./" for one beside the script that $ERGON_FAKE_NVML names
  *     slow CALL S               every such call takes S
  *     hang CALL AT S            the first such call after AT takes S; with a file as AT, the first
  *                               one that finds it there, until it goes

@@ -236,6 +236,11 @@ static void test_failures(void **state)
     rows = "node,from_s,to_s\n";
     assert_ok(erg_file_write(in_folder("outages.csv"), rows, strlen(rows), &err), &err);
     check_program(line.data, 1, "outages.csv:1: expected at least one outage below the header");
+    /* The second policy fails: there is no document, and the error is printed all the same. */
+    assert_ok(erg_file_write(in_folder("tiresias"), "", 0, &err), &err);
+    line.count = 0;
+    erg_text_printf(&line, CASE "-p fcfs,tiresias --json -o '%s' 2>&1", folder);
+    check_program(line.data, 1, "/tiresias': Not a directory");
     erg_text_release(&line);
 }
 

@@ -100,6 +100,8 @@ static void on_more_gpus(void **state)
             "; with pipeline 2, on 2 ranks, it would take ");
     refuses(LEAST BATCH("1", "16"), 1, 1000,
             "; no more recomputation, offloading, smaller microbatch or larger degree is enough");
+    refuses("pipeline: 2\nlayers: [1, 1]\n" LEAST BATCH("1", "16"), 2, 1000,
+            "; no more recomputation, offloading or smaller microbatch is enough");
 }
 
 /* Where ranks share the host's memory, neither offloading nor more ranks help. */

@@ -92,7 +92,7 @@ struct erg_ask_probe {
     const uint64_t *seed;  /* NULL: 1 */
     int32_t thermal;       /* 1: heat. Files are recordings and chassis; the next ones need it */
     double turn_s;         /* each GPU works for so long, and rests; 0: 120 */
-    double until_s;        /* fits to so much of the recording, from its begin; 0: to four fifths */
+    double until_s;        /* fits to the recording before it; 0: all but every fifth half minute */
     const char *const *command; /* that loads a GPU, ends with NULL; NULL: ergon probe */
     const char *program;        /* the command ergon; NULL: as of PATH */
     const struct erg_watch *watch;

@@ -185,7 +185,7 @@ enum erg_style {
 struct erg_monitor_options {
     size_t size;
     const char *gpus;    /* as of erg_meter_open() */
-    int64_t interval_ms; /* between two pictures, and one step of the history of power; 0: 500 */
+    int64_t interval_ms; /* of one step of the history of power; 0: 500 */
 };
 
 /* Returns after the first samples, 0.2 s later. ERG_NO_DEVICE if there are no GPUs. */

@@ -318,7 +318,8 @@ static int ask_submit(struct erg_asking *at, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "a live job: expected the cluster's live file, and a job, a model that it "
                         "is like, or a folder to resume");
-    if (!(question->measure_s >= 0) || (question->measure_s > 0 && !wish.job))
+    if (!(question->measure_s >= 0 && isfinite(question->measure_s)) ||
+        (question->measure_s > 0 && !wish.job))
         return erg_fail(err, ERG_USAGE,
                         "measuring for %g s: expected a positive time, and a job of ergon train",
                         question->measure_s);

@@ -30,11 +30,6 @@ struct layouts_finding {
 
 /* ---- the question ---- */
 
-static const char *copy(struct erg_arena *arena, const char *text)
-{
-    return text ? erg_arena_strdup(arena, text) : NULL;
-}
-
 int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_options *options,
                          struct erg_error *err)
 {
@@ -78,8 +73,8 @@ static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *
     wish->path = erg_arena_strdup(arena, at->job->path);
     wish->text = erg_arena_strdup(arena, at->job->text);
     wish->length = at->job->text_length;
-    wish->gpus = copy(arena, wish->gpus);
-    wish->layout = copy(arena, wish->layout);
+    wish->gpus = erg_door_copy(arena, wish->gpus);
+    wish->layout = erg_door_copy(arena, wish->layout);
     return 0;
 }
 

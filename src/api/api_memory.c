@@ -47,11 +47,6 @@ int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_o
                : 0;
 }
 
-static const char *copy(struct erg_arena *arena, const char *text)
-{
-    return text ? erg_arena_strdup(arena, text) : NULL;
-}
-
 static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
                      struct erg_error *err)
 {
@@ -62,8 +57,8 @@ static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
     wish->path = erg_arena_strdup(arena, at->job->path);
     wish->text = erg_arena_strdup(arena, at->job->text);
     wish->length = at->job->text_length;
-    wish->layout = copy(arena, wish->layout);
-    wish->solve = copy(arena, wish->solve);
+    wish->layout = erg_door_copy(arena, wish->layout);
+    wish->solve = erg_door_copy(arena, wish->solve);
     return 0;
 }
 

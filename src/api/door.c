@@ -52,3 +52,8 @@ char *erg_door_json(json_t *document)
     json_decref(document);
     return text;
 }
+
+const char *erg_door_copy(struct erg_arena *arena, const char *text)
+{
+    return text ? erg_arena_strdup(arena, text) : NULL;
+}

@@ -3,6 +3,7 @@
 #define ERG_API_DOOR_H
 
 #include "base/given.h"
+#include "base/memory.h"
 #include "ergon/error.h"
 
 #include <jansson.h>
@@ -17,6 +18,9 @@ int erg_door_number(long *number, const char *option, int64_t given, long most,
                     struct erg_error *err);
 /* Likewise; not given is NAN. */
 int erg_door_amount(double *amount, const char *option, double given, struct erg_error *err);
+
+/* A text in an arena; NULL: NULL. */
+const char *erg_door_copy(struct erg_arena *arena, const char *text);
 
 /* The text of a document, which is released. To be freed. */
 char *erg_door_json(json_t *document);

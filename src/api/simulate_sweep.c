@@ -52,9 +52,10 @@ static int print_script(FILE *out, const struct erg_sweep_wish *request,
         "set -eu\n",
         request->slurm, points, request->slurm);
     int result = erg_dir_make(request->output, err);
-    if (result == 0)
-        result = request->program ? add_path(&text, "ergon", request->program, err)
-                                  : (erg_text_add(&text, "ergon=ergon\n"), 0);
+    if (result == 0 && request->program)
+        result = add_path(&text, "ergon", request->program, err);
+    else
+        erg_text_add(&text, "ergon=ergon\n");
     if (result == 0)
         result = add_path(&text, "sweep", request->file, err);
     if (result == 0)

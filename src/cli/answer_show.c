@@ -10,7 +10,9 @@ int erg_answer_show(int asked, struct erg_answer **answer, bool json, struct erg
     erg_terminal_finish();
     if (asked != 0 || !*answer) /* the question failed, or another rank prints the answer */
         return asked;
-    fputs(json ? erg_answer_json(*answer) : erg_answer_text(*answer), stdout);
+    const char *form = json ? erg_answer_json(*answer) : erg_answer_text(*answer);
+    if (form) /* a question that failed after its first lines has no document */
+        fputs(form, stdout);
     const int result = erg_answer_check(*answer, err);
     erg_answer_free(*answer);
     return result;

@@ -11,7 +11,6 @@ struct layout_values {
 };
 
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
-static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
 static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
@@ -31,7 +30,7 @@ static const struct erg_option options[] = {
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help =
          "training engine: a name of the catalogue (data/engines) or a file (default: the job's)"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_choices,
      .help = "only layouts that recompute this (default: try all)"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help =
@@ -104,7 +103,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .batch = erg_given_number(values->batch),
         .batch_slack = values->slack,
         .layout = values->layout,
-        .recompute = word(recomputes, values->recompute),
+        .recompute = word(erg_recompute_choices, values->recompute),
         .per_stage = values->per_stage,
         .objective = word(objectives, values->objective),
         .deadline_s = erg_given_amount(values->deadline_s),

@@ -12,7 +12,6 @@ struct memory_values {
 
 static const char *const accountings[] = {"arena", "framework", "static", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
-static const char *const recomputes[] = {"none", "norms", "activation", "balanced", "full", NULL};
 
 #define AT(member) offsetof(struct memory_values, member)
 static const struct erg_option options[] = {
@@ -26,7 +25,7 @@ static const struct erg_option options[] = {
      .help = "degrees, for example t=2,c=2,p=8,l=2: t tensor, c context, p pipeline; l layers per "
              "chunk, or v virtual stages; b microbatch; e ranks that share the experts; fsdp ranks "
              "that share weights"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = recomputes,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_choices,
      .help = "outputs to recompute in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
      .help = "share of the activations to offload to host memory"},
@@ -68,7 +67,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .options = &wish,
         .engine = values->engine,
         .sequence = erg_given_number(values->sequence),
-        .recompute = values->recompute < 0 ? NULL : recomputes[values->recompute],
+        .recompute = values->recompute < 0 ? NULL : erg_recompute_choices[values->recompute],
         .offload = isnan(values->offload) ? NULL : &values->offload,
         .page = values->report,
     };

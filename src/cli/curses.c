@@ -129,7 +129,9 @@ void erg_curses_show(const struct erg_monitor *monitor)
 {
     struct erg_monitor_run run = {.size = sizeof run};
     erase();
-    for (size_t i = 0; erg_monitor_run(monitor, i, &run, NULL) == 0; i++) {
+    for (size_t i = 0; i < erg_monitor_runs(monitor); i++) {
+        if (erg_monitor_run(monitor, i, &run, NULL) != 0)
+            continue;
         attrset((int)attributes((enum erg_style)run.style));
         mvaddstr(run.row, run.column, run.text);
     }

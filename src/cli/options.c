@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const erg_recompute_choices[] = {"none",     "norms", "activation",
+                                             "balanced", "full",  NULL};
+
 /* A command understands those from its row on; see enum erg_common_set. */
 static const struct erg_option common_options[] = {
     {.name = "seed",

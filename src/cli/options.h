@@ -96,6 +96,9 @@ struct erg_invocation {
     size_t argument_count;
 };
 
+/* The words of the option --recompute of layout and memory; ends with NULL. */
+extern const char *const erg_recompute_choices[];
+
 /* A number or an amount for the public functions, where 0 stands for "not given". */
 static inline long erg_given_number(long value)
 {

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "io/csv.h"
+#include "io/subprocess.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,13 +130,7 @@ static void add_word(struct erg_text *text, const char *word)
         erg_text_add(text, word);
         return;
     }
-    erg_text_add(text, "'");
-    for (; *word; word++)
-        if (*word == '\'')
-            erg_text_add(text, "'\\''");
-        else
-            erg_text_add_bytes(text, word, 1);
-    erg_text_add(text, "'");
+    erg_subprocess_quote(text, word);
 }
 
 void erg_hook_rows_say(const struct erg_hook_rows *rows, const char *path, struct erg_text *text)

@@ -520,7 +520,6 @@ int erg_tune_step_end(struct erg_tune *tune, struct erg_error *err)
 
 /* ---- results ---- */
 
-/* As far as the caller's struct goes. */
 int erg_tune_stats(const struct erg_tune *tune, struct erg_tune_stats *stats)
 {
     int32_t points = 0;

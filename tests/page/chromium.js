@@ -108,9 +108,6 @@ function startChromium(command) {
         await tell("Input.dispatchKeyEvent", { type: about.text ? "keyDown" : "rawKeyDown", ...about });
         await tell("Input.dispatchKeyEvent", { type: "keyUp", ...about, text: undefined });
       },
-      /* For people who look at the pages: a picture of what is shown as PNG, and the page on paper as PDF. */
-      picture: async () => Buffer.from((await tell("Page.captureScreenshot", { format: "png" })).data, "base64"),
-      paper: async () => Buffer.from((await tell("Page.printToPDF", { printBackground: true, preferCSSPageSize: true })).data, "base64"),
       close: () => send("Target.closeTarget", { targetId }),
     };
     await tell("Page.enable");

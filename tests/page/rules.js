@@ -379,5 +379,5 @@ const pageRules = (() => {
     "paper is white and shows all"() { section().style.background = "#ddd"; },
     "the page says in words what it shows and what comes next"() { document.getElementById("headline").textContent = "Report"; },
   };
-  return { RULES, BREAKS, focusable, ground, colour, contrast, styleOf, nameOfTag, accessibleName, isShown };
+  return { RULES, BREAKS, focusable, ground, colour, contrast, nameOfTag };
 })();

@@ -248,7 +248,7 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
         .gpus_per_node = shape->gpus_per_node,
         .point = record->point,
         .slowdown = slowdown,
-        /* Only counts an action. */
+        /* The power counted for the job, no more. */
         .power_w = idle_w + record->intended_w / erg_shape_gpus(shape),
         .capped = isfinite(controller->limits.cap_w),
         .iteration_s = speed->iteration_s * slowdown,
@@ -309,8 +309,7 @@ static int act(struct erg_controller *controller, const struct erg_action *actio
                            answer == ERG_ENGINE_DONE ? "" : why.message, err);
 }
 
-/* A cycle may wait long for the resource manager: the lease must stay held all the time. */
-static int renew_lease(struct erg_controller *controller, struct erg_error *err)
+int erg_controller_renew_lease(struct erg_controller *controller, struct erg_error *err)
 {
     const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
     if (controller->setup.dry_run || now_s - controller->leased_s < LEASE_S / 3.0)
@@ -332,7 +331,7 @@ static int act_all(struct erg_controller *controller, struct erg_error *err)
                        &controller->setup.file->fleet, &controller->limits, controller->now_s,
                        &controller->actions);
     for (size_t i = 0; i < controller->actions.count; i++)
-        if (renew_lease(controller, err) != 0 ||
+        if (erg_controller_renew_lease(controller, err) != 0 ||
             act(controller, &controller->actions.items[i], err) != 0)
             return -1;
     return 0;
@@ -437,7 +436,7 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
     struct erg_live_engine *engine = controller->setup.engine;
     struct erg_error why = {0};
     controller->now_s = engine->calls->now_s(engine);
-    if (renew_lease(controller, err) != 0)
+    if (erg_controller_renew_lease(controller, err) != 0)
         return -1;
     enum erg_engine_answer answer = engine->calls->snapshot(engine, &controller->snapshot, &why);
     if (answer == ERG_ENGINE_BROKEN)
@@ -460,7 +459,8 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
         act_all(controller, err) != 0 || keep(controller, err) != 0)
         return -1;
-    erg_controller_switch_off(controller);
+    if (erg_controller_switch_off(controller, err) != 0)
+        return -1;
     erg_controller_write_events(controller);
     if (erg_controller_forget(controller, err) != 0)
         return -1;

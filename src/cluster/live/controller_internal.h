@@ -112,8 +112,12 @@ double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int p
  * -1. */
 double erg_controller_left_s(const struct erg_scheduler *scheduler, int id, int shape, int point);
 
-/* idle_nodes.c: after the actions of a cycle. */
-void erg_controller_switch_off(struct erg_controller *controller);
+/* controller.c: before each action. A cycle may wait long for the resource manager, and the lease
+ * must stay held all the time. Returns -1 if it is lost. */
+int erg_controller_renew_lease(struct erg_controller *controller, struct erg_error *err);
+
+/* idle_nodes.c: after the actions of a cycle. Returns -1 if the lease is lost. */
+int erg_controller_switch_off(struct erg_controller *controller, struct erg_error *err);
 
 /* live_events.c: appends the events since the last cycle to SPOOL/.controller/events.csv; the
  * second function adds a node's change of state to the next write. */

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-enum { AT_ONCE = 8 }; /* nodes in a pass, which must not take long */
+enum { AT_ONCE = 8 }; /* nodes in a cycle, which must not take long */
 
 static const double again_s = 600; /* where it is still on: a setting or a right is missing */
 
@@ -40,7 +40,7 @@ static bool *find_busy(const struct erg_controller *controller)
     return busy;
 }
 
-static void switch_off(struct erg_controller *controller, int node)
+static enum erg_engine_answer switch_off(struct erg_controller *controller, int node)
 {
     struct erg_live_engine *engine = controller->setup.engine;
     struct erg_error why = {0};
@@ -53,27 +53,33 @@ static void switch_off(struct erg_controller *controller, int node)
         erg_controller_note(controller, "node %s: sleep, since no job needs it", name);
     else
         erg_controller_note(controller, "node %s stays on: %s", name, why.message);
+    return answer;
 }
 
-void erg_controller_switch_off(struct erg_controller *controller)
+int erg_controller_switch_off(struct erg_controller *controller, struct erg_error *err)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
     if (!controller->setup.file->fleet.saves_power)
-        return;
+        return 0;
     assert(snapshot->nodes_count == (size_t)controller->setup.file->fleet.nodes);
     bool *busy = find_busy(controller);
-    int left = AT_ONCE;
-    for (size_t node = 0; node < snapshot->nodes_count; node++) {
+    int left = AT_ONCE, result = 0;
+    for (size_t node = 0; result == 0 && node < snapshot->nodes_count; node++) {
         double *due_s = &controller->sleep_s[node];
         if (busy[node] || snapshot->nodes[node].state != ERG_NODE_UP)
             *due_s = NAN;
         else if (isnan(*due_s))
             *due_s = controller->now_s + lingers_s(controller);
-        if (!isnan(*due_s) && *due_s <= controller->now_s && left > 0) {
-            switch_off(controller, (int)node);
-            *due_s = controller->now_s + again_s;
-            left--;
-        }
+        if (isnan(*due_s) || *due_s > controller->now_s || left == 0)
+            continue;
+        result = erg_controller_renew_lease(controller, err);
+        if (result != 0)
+            break;
+        const enum erg_engine_answer answer = switch_off(controller, (int)node);
+        *due_s = controller->now_s + again_s;
+        /* Who does not answer is asked about no other node in this cycle. */
+        left = answer == ERG_ENGINE_LATER || answer == ERG_ENGINE_BROKEN ? 0 : left - 1;
     }
     free(busy);
+    return result;
 }

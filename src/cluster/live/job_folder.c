@@ -358,7 +358,7 @@ static void ignore(struct erg_report_reader *reader, const char *why)
     }
 }
 
-/* Returns true if a report describes an earlier state, or other GPUs. */
+/* Returns true if iterations or checkpoints go back within an incarnation. */
 static bool goes_back(const struct erg_report *last, const struct erg_report *report)
 {
     return report->incarnation == last->incarnation &&

@@ -142,7 +142,7 @@ struct kept_slice {
     const char *gpus; /* bits, hexadecimal */
 };
 
-/* A record in the file: only what cannot be observed again; times are UTC. */
+/* A record; its table has only what cannot be observed again. Times are UTC. */
 struct kept_job {
     struct erg_managed_job record;
     const struct kept_slice *intended, *asked;
@@ -261,10 +261,9 @@ static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
 {
     struct erg_managed_job *record = job->record;
     const double zero_s = erg_unix_s() - now_s;
-    const struct erg_managed_job seen = *record;
+    const long incarnation = record->incarnation; /* from the job's reports */
     *record = kept->record;
-    record->id = seen.id;
-    record->incarnation = seen.incarnation; /* the job's reports say it */
+    record->incarnation = incarnation;
     take_placement(&record->intended, kept->intended, kept->intended_count, node_names, nodes);
     take_placement(&record->asked, kept->asked, kept->asked_count, node_names, nodes);
     record->intended_w = known_or(record->intended_w, 0);
@@ -302,7 +301,8 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
         erg_fields_read(&job_fields, &place, &kept, &arena, err) == 0) {
         *found = kept.record.id == job->record->id;
-        take_job(job, &kept, node_names, nodes, now_s);
+        if (*found)
+            take_job(job, &kept, node_names, nodes, now_s);
         result = 0;
     }
     json_decref(root);

@@ -8,7 +8,7 @@
  * number like any other.
  *
  * Only the file system's clock decides whether a lease has expired: the dates of the lease's file
- * and of a file that the other controller has just written are compared. Clocks of hosts are not.
+ * and of a file that the asking controller has just written are compared. Clocks of hosts are not.
  * On one host (the same boot and the same namespace of process ids) the lease also ends with its
  * process.
  */

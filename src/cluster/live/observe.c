@@ -354,7 +354,7 @@ static int tell_progress(struct erg_controller *controller, size_t i, struct erg
 
 /* ---- changes of jobs ---- */
 
-/* Tells the scheduler whether GPUs belong to the job, to no job or to others. */
+/* Returns true if no GPU of the placement belongs to another job, for the scheduler. */
 static bool can_have(const struct erg_controller *controller, int job,
                      const struct erg_placement *placement)
 {

@@ -350,7 +350,8 @@ enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
     return ERG_ENGINE_DONE;
 }
 
-/* Writes the intended plan, if allowed; `alone`: no running incarnation has read another plan. */
+/* Records that the plan file has the intended plan, or, if not `surely`, that it may have it.
+ * `alone`: no running incarnation has read another plan. */
 static void tell(struct erg_managed_job *job, bool surely, bool alone)
 {
     job->plan++;

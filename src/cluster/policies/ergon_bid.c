@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A move causes at most this many others: the job's, its way back, and that of the job that it
+/* A move is priced as this many restarts: the job's, its way back, and that of the job that it
  * displaces. */
 #define STAYING 3
 /* Share of a job's worth for which it does not change its clock: worths and prices vary by as much

@@ -71,7 +71,7 @@ void erg_program_entry(struct erg_program *program, int row, double value)
     program->columns.first[program->columns.count] = (int)program->entries.count;
 }
 
-/* ---- the solvers, opened when needed: commands would take twice as long to start ---- */
+/* ---- the solvers, opened when needed, so that other commands do not load them ---- */
 
 #define CLP_FUNCTIONS(X)                                                                           \
     X(Clp_newModel)                                                                                \

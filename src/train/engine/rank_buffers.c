@@ -29,9 +29,10 @@ int erg_rank_buffers_init(struct erg_static_memory *buffers, size_t *bound,
     if (erg_rank_kernels(&kernels, options, err) != 0)
         return -1;
     erg_static_tensors_init(&tensors, request.model, options->weights.tensor);
-    erg_static_shape_init(&shape, &request, &tensors, stage);
-    if (bound)
+    if (bound) {
+        erg_static_shape_init(&shape, &request, &tensors, stage);
         *bound = shape.scratch + shape.optimizer_scratch;
+    }
     request.kernels = &kernels;
     erg_static_shape_init(&shape, &request, &tensors, stage);
     erg_static_memory_init(buffers, &shape);

@@ -171,8 +171,9 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
             .gpu_bytes = (double)room,
             .host_bytes = job->kinds[job->stage_kind[stage]].nodes->host_memory_bytes,
             .node_gpus = job->cluster.gpus_per_node};
+    /* Layers that the job has given to stages fit no other degrees. */
     const struct erg_memory_bounds bounds = {
-        .rooms = rooms, .no_offload = shared, .degrees = !shared};
+        .rooms = rooms, .no_offload = shared, .degrees = !shared && !plain.chunk_layers};
     const struct erg_memory_request asked = {.model = job->model,
                                              .layout = &plain,
                                              .accounting = ERG_MEMORY_STATIC,
@@ -181,8 +182,9 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
                                              .kernels = &kernels};
     struct erg_memory_change change = {0};
     size_t bytes = 0;
-    if (find_kernels(&kernels, request) == 0 &&
-        erg_memory_smallest_change(&change, &asked, &bounds, &ignored) == 0 && change.found)
+    const bool searched = find_kernels(&kernels, request) == 0 &&
+                          erg_memory_smallest_change(&change, &asked, &bounds, &ignored) == 0;
+    if (searched && change.found)
         bytes = erg_run_memory_of(job, request->backend, &change.layout);
     if (bytes > 0 && bytes <= room) {
         erg_text_add(text, "; with");
@@ -190,9 +192,10 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
         if (erg_layout_gpus(&change.layout) != erg_layout_gpus(&job->layout))
             erg_text_printf(text, ", on %ld ranks,", erg_layout_gpus(&change.layout));
         erg_text_printf(text, " it would take %.3g GiB", (double)bytes / 0x1p30);
-    } else {
-        erg_text_printf(text, "; no more recomputation%ssmaller microbatch%s is enough",
-                        shared ? " or " : ", offloading, ", shared ? "" : " or larger degree");
+    } else if (searched && !change.found) {
+        erg_text_printf(text, "; no more recomputation%s%ssmaller microbatch%s is enough",
+                        shared ? "" : ", offloading", bounds.degrees ? ", " : " or ",
+                        bounds.degrees ? " or larger degree" : "");
     }
     erg_memory_change_release(&change);
     free(rooms);
