@@ -6,6 +6,7 @@
 #include "program.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -116,6 +117,32 @@ static void test_a_service(void **state)
     daemon_world_end(&world);
 }
 
+/* With --json: the same ranges and rights, by name. */
+static void check_show_document(const struct daemon_world *world)
+{
+    struct program_result result = run_daemon(world, "show --json");
+    assert_int_equal(result.exit_code, 0);
+    json_t *document = json_loads(result.out.data, 0, NULL);
+    const json_t *gpus = json_object_get(document, "gpus");
+    assert_int_equal(json_array_size(gpus), 8);
+    const json_t *knob;
+    size_t index;
+    int found = 0;
+    json_array_foreach(json_object_get(json_array_get(gpus, 0), "knobs"), index, knob)
+    {
+        if (strcmp(json_string_value(json_object_get(knob, "knob")), "power") != 0)
+            continue;
+        assert_int_equal(json_integer_value(json_object_get(knob, "least")), 400000); /* mW */
+        assert_int_equal(json_integer_value(json_object_get(knob, "most")), 650000);
+        assert_true(json_is_true(json_object_get(knob, "allowed")));
+        assert_true(json_is_null(json_object_get(knob, "held_by_uid")));
+        found++;
+    }
+    assert_int_equal(found, 1);
+    json_decref(document);
+    erg_text_release(&result.out);
+}
+
 static void test_grants_in_show(void **state)
 {
     (void)state;
@@ -125,6 +152,7 @@ static void test_grants_in_show(void **state)
     start_daemon(&world);
     check_daemon(&world, "show", 0, "power     400 to    650 W    allowed\n");
     check_daemon(&world, "show", 0, "GPU 7  GPU-h0000007");
+    check_show_document(&world);
     struct erg_daemon_client *client = connect_client(&world);
     uint64_t lease = take_lease(client, 0, ERG_KNOB_CLOCK);
     struct erg_text held = {0};
@@ -146,6 +174,13 @@ static void test_grants_in_show(void **state)
     check_daemon(&world, "grant --job 7 --gpus 1", 2, "needs --job, --uid and --gpus");
     check_daemon(&world, "revoke", 2, "needs --job");
     check_daemon(&world, "grunt", 2, "grant, revoke or show");
+    const char *const silent[] = {"grant --job 9 --uid 1000 --gpus 1", "revoke --job 8", ""};
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "%s --json", silent[i]);
+        check_daemon(&world, line, 2, "--json was given without show");
+    }
+    assert_int_equal(audit_lines(&world, "\"event\":\"grant\"", "", 2), 2); /* and no more */
     check_daemon(&world, "--restore", 1, "a daemon has it already");
     check_daemon(&world, "", 1, "a daemon has it already");
     stop_daemon(&world);

@@ -166,7 +166,7 @@ class Questions(unittest.TestCase):
 
     def test_layouts_and_memory(self):
         job = EXAMPLES / "kwai" / "llama2-7b.yaml"
-        answer = ergon.ask.layouts(job, gpus="8", top=3)
+        answer = ergon.ask.layouts(job, gpus=8, top=3)
         rows = ergon.Job(job).plan(gpus=8, top=3)
         self.assertEqual([row["time_s"] for row in answer.document()["layouts"]],
                          [row.time_s for row in rows])
@@ -179,9 +179,71 @@ class Questions(unittest.TestCase):
         self.assertEqual(memory.document()["offload"], 0.25)
         self.assertIn("stage", memory.text)
 
+    def test_options_are_those_of_jobs(self):
+        job = EXAMPLES / "kwai" / "llama2-7b.yaml"
+        given = {"gpus": 8, "layout": "t=8", "objective": "least_energy"}
+        free = ergon.Job(job).plan(**given)[0]
+        fastest = ergon.Job(job).plan(**dict(given, objective="fastest"))[0]
+        deadline = (free.time_s + fastest.time_s) / 2
+        self.assertLess(deadline, free.time_s)
+        bound = ergon.Job(job).plan(**given, deadline=deadline)[0]
+        asked = ergon.ask.layouts(job, **given, deadline=deadline).document()["layouts"][0]
+        self.assertLessEqual(asked["time_s"], deadline)
+        self.assertEqual((asked["time_s"], asked["energy_j"]), (bound.time_s, bound.energy_j))
+        cluster = EXAMPLES / "cluster"
+        files = [cluster / "cluster.yaml", cluster / "trace.csv", cluster / "profiles"]
+        both = ergon.ask.simulate(*files, ["fcfs", "ergon"], until_s=6 * 3600)
+        self.assertEqual([one["policy"] for one in both.document()["policies"]],
+                         ["fcfs", "ergon"])
+        quick = EXAMPLES / "quickstart.yaml"
+        for methods in (["sequential", "nanobatching"], "sequential,nanobatching"):
+            plan = WORK / "methods"
+            ergon.ask.optimize(quick, microbatches=4, methods=methods, folder=plan)
+            self.assertEqual(ergon.Plan(plan / "plan.json").methods,
+                             ["sequential", "nanobatching"])
+
+    def test_wrong_names_and_kinds(self):
+        ask, job, there = ergon.ask, EXAMPLES / "quickstart.yaml", ["cluster", "trace", "profiles"]
+        for words, wrong in (
+                ("'deadline_s'", lambda: ask.layouts(job, deadline_s=9.5)),
+                ("'watch'", lambda: ask.memory(job, watch=1)),
+                ("'metods'", lambda: ask.optimize(job, metods="sequential")),
+                ("'until'", lambda: ask.simulate(*there, "fcfs", until=3)),
+                ("'deadlines'", lambda: ergon.Job(job).plan(deadlines=1)),
+                ("layout got 64, expected a text or a path", lambda: ask.layouts(job, layout=64)),
+                ("job got 7, expected a text", lambda: ask.memory(7)),
+                (r"accounting got \['x'\]", lambda: ask.memory(job, accounting=["x"])),
+                ("device got True", lambda: ask.optimize(job, device=True)),
+                (r"methods got \[1\], expected a text or a list of texts",
+                 lambda: ask.optimize(job, methods=[1])),
+                ("policies got 3, expected", lambda: ask.simulate(*there, 3)),
+                ("top got 'three'", lambda: ask.layouts(job, top="three")),
+                (r"deadline_s got \[5\]", lambda: ask.layouts(job, deadline=[5])),
+                ("gpus got 1, expected a text", lambda: ask.monitor(1)),
+                ("files got 'book.txt', expected a list",
+                 lambda: ask.tokenize("bytes", "book.txt", "book")),
+                (r"files got 3, expected a text", lambda: ask.tokenize("bytes", [3], "book")),
+                ("runs got 4, expected a list", lambda: ask.fit(engine="e", keys="k", runs=4)),
+                ("arguments got 'sh'", lambda: ask.submit("live.yaml", arguments="sh")),
+                ("command got 'true'", lambda: ask.probe(command="true")),
+                ("command got 'true'", lambda: ergon.launch("true", 1)),
+                ("files got 'a.json'", lambda: ergon.kernels("a.json")),
+                ("gpu got 0, expected a text", lambda: ergon.Hook("plan.json", gpu=0)),
+                ("gpus got 0, expected a text", lambda: ergon.Tune("power", gpus=0)),
+                ("init got 1, expected a text", lambda: ergon.Train(job, init=1))):
+            with self.subTest(words), self.assertRaisesRegex(TypeError, words):
+                wrong()
+
+    def test_no_struct_takes_a_wrong_member(self):
+        for struct in _abi.SIZES:
+            with self.assertRaisesRegex(TypeError, f"{struct.__name__} has no member 'deadlin'"):
+                ergon._library.fill(struct(), deadlin=9.5)
+        with self.assertRaisesRegex(TypeError, "erg_plan_goal has no member 'deadlin'"):
+            ergon._library.sized(_abi.erg_plan_goal, deadlin=9.5)
+
     def test_a_plan(self):
         answer = ergon.ask.optimize(EXAMPLES / "quickstart.yaml", microbatches=4, search="random",
-                                    seed=3, folder=WORK / "optimized", deadline_s=5)
+                                    seed=3, folder=WORK / "optimized", deadline=5)
         self.assertIn("optimized/plan.json", answer.text)
         self.assertTrue((WORK / "optimized" / "report.html").exists())
         self.assertEqual(answer.document()["job"]["microbatches"], 4)

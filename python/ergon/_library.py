@@ -11,7 +11,7 @@ import os
 import pathlib
 import tempfile
 import threading
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterable, Sequence, TypeVar
 
 from . import _abi
 
@@ -108,9 +108,57 @@ def text(value: Any) -> bytes | None:
     return None if value is None else os.fsencode(os.fspath(value))
 
 
+def _named_text(name: str, value: Any) -> bytes | None:
+    try:
+        return text(value)
+    except TypeError:
+        raise TypeError(f"{name} got {value!r}, expected a text or a path") from None
+
+
+def joined(name: str, words: str | Sequence[str] | None) -> str | None:
+    """A list as one text, with commas; a text stays as it is."""
+    if words is None or isinstance(words, str):
+        return words
+    try:
+        return ",".join(words)
+    except TypeError:
+        raise TypeError(f"{name} got {words!r}, expected a text or a list of texts") from None
+
+
+def strings(name: str, words: Sequence[str | os.PathLike[str]]) -> Any:
+    """A list as an array of texts with NULL at its end. The caller keeps it during the call."""
+    if isinstance(words, (str, bytes)) or not isinstance(words, Iterable):
+        raise TypeError(f"{name} got {words!r}, expected a list of texts or paths")
+    found = [_named_text(name, word) for word in words]
+    return (c.c_char_p * (len(found) + 1))(*found, None)
+
+
+def address(value: Any) -> int | None:
+    """Of a value of ctypes, which the caller keeps during the call; None: NULL."""
+    return None if value is None else c.addressof(value)
+
+
+def fill(struct: _T, **values: Any) -> _T:
+    """The struct, with what was given in it; None: not given, the member stays. TypeError names a
+    member that is not there or that cannot have its value."""
+    kinds = dict(struct._fields_)  # type: ignore[attr-defined]
+    for name, value in values.items():
+        if name not in kinds:
+            raise TypeError(f"{type(struct).__name__} has no member '{name}'")
+        if value is None:
+            continue
+        if kinds[name] is c.c_char_p:  # which would take a number as an address
+            value = _named_text(name, value)
+        try:
+            setattr(struct, name, value)
+        except TypeError as problem:
+            raise TypeError(f"{name} got {value!r}: {problem}") from None
+    return struct
+
+
 def sized(struct: type[_T], **values: Any) -> _T:
-    """A struct with its size, and what was given in it."""
-    return struct(size=c.sizeof(struct), **values)  # type: ignore[arg-type]
+    """A struct with its size, and what was given in it, as fill() has it."""
+    return fill(struct(size=c.sizeof(struct)), **values)  # type: ignore[arg-type,call-arg]
 
 
 def take(cls: type[_T], struct: Any, **more: Any) -> _T:
@@ -225,11 +273,6 @@ class Page:
         page = html.escape(self.html(), quote=True)
         style = "width: 100%; height: 800px; border: 0"
         return f'<iframe srcdoc="{page}" style="{style}"></iframe>'
-
-
-def number(value: float | None) -> float:
-    """An option that need not be given; the library takes 0 for that."""
-    return 0.0 if value is None else float(value)
 
 
 def known(value: float) -> float | None:

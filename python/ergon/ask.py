@@ -8,7 +8,9 @@ import os
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _abi
-from ._library import Handle, call, library, long_call, opened, sized, text
+from ._library import Handle, address, call, library, long_call, opened, sized, strings
+from .clusters import simulations_options
+from .jobs import layout_options, memory_options, optimize_options
 
 _Path = Union[str, "os.PathLike[str]"]
 _Progress = Optional[Callable[[str, int, int], None]]
@@ -46,22 +48,9 @@ class Answer(Handle):
         return self.text
 
 
-def _members(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: text(value) if isinstance(value, (str, os.PathLike)) else value
-            for key, value in values.items() if value is not None}
-
-
 def _ask(name: str, progress: _Progress, **members: Any) -> Answer:
-    question = sized(getattr(_abi, name), **_members(members))
+    question = sized(getattr(_abi, name), **members)
     return Answer(long_call(name, options=question, progress=progress))
-
-
-def _strings(words: Sequence[_Path]) -> Any:
-    return (c.c_char_p * (len(words) + 1))(*(text(word) for word in words), None)
-
-
-def _address(value: Any) -> int | None:
-    return None if value is None else c.addressof(value)
 
 
 def layouts(job: _Path, *, cluster: _Path | None = None, engine: str | None = None,
@@ -71,9 +60,9 @@ def layouts(job: _Path, *, cluster: _Path | None = None, engine: str | None = No
     """How to spread a job's file over GPUs: `ergon layout`. The options are those of Job.plan().
     check() says whether anything fits.
 
-    >>> print(ergon.ask.layouts("job.yaml", gpus="64", why="t=8,p=4,l=2"))
+    >>> print(ergon.ask.layouts("job.yaml", gpus=64, why="t=8,p=4,l=2"))
     """
-    own = sized(_abi.erg_layouts_options, **_members(options))
+    own = layout_options(**options)
     return _ask("erg_ask_layouts", progress, job=job, options=c.addressof(own), cluster=cluster,
                 engine=engine, sequence=sequence, why=why, export_as=export_as, planner=planner,
                 slots=int(slots), folder=folder)
@@ -84,10 +73,10 @@ def memory(job: _Path, *, engine: str | None = None, sequence: int = 0,
            progress: _Progress = None, **options: Any) -> Answer:
     """The memory of every stage of a job's file: `ergon memory`. The options are those of
     Job.memory(). check() says whether it fits."""
-    own = sized(_abi.erg_memory_options, **_members(options))
+    own = memory_options(**options)
     share = None if offload is None else c.c_double(offload)
     return _ask("erg_ask_memory", progress, job=job, options=c.addressof(own), engine=engine,
-                sequence=sequence, recompute=recompute, offload=_address(share), page=page)
+                sequence=sequence, recompute=recompute, offload=address(share), page=page)
 
 
 def optimize(job: _Path, *, microbatches: int = 0, microbatch_size: int = 0, sequence: int = 0,
@@ -95,20 +84,19 @@ def optimize(job: _Path, *, microbatches: int = 0, microbatch_size: int = 0, seq
              **options: Any) -> Answer | None:
     """The plan of a job's file: `ergon optimize`. The options are those of Job.optimize(). With
     the device "cuda" all ranks ask, and only the first has an answer."""
-    own = sized(_abi.erg_optimize_options, **_members(options))
+    own = optimize_options(**options)
     drawn = None if seed is None else c.c_uint64(seed)
     answer = _ask("erg_ask_optimize", progress, job=job, options=c.addressof(own),
                   microbatches=microbatches, microbatch_size=microbatch_size, sequence=sequence,
-                  search=search, seed=_address(drawn))
+                  search=search, seed=address(drawn))
     return answer if answer._pointer else None
 
 
-def simulate(cluster: _Path, trace: _Path, profiles: _Path, policies: str, *,
-             progress: _Progress = None, **options: Any) -> Answer:
+def simulate(cluster: _Path, trace: _Path, profiles: _Path, policies: Union[str, Sequence[str]],
+             *, progress: _Progress = None, **options: Any) -> Answer:
     """What policies do to the jobs of a trace, as a table for each: `ergon simulate`. The options
     are those of ergon.simulate()."""
-    own = sized(_abi.erg_simulations_options, cluster=text(cluster), trace=text(trace),
-                profiles=text(profiles), policies=text(policies), **_members(options))
+    own = simulations_options(cluster, trace, profiles, policies, **options)
     return _ask("erg_ask_simulate", progress, options=c.addressof(own))
 
 
@@ -133,10 +121,10 @@ def probe(*, device: str | None = None, calibrate: _Path | None = None,
     """What the GPUs of this machine can do, or how they warm each other: `ergon probe`. `source`
     has measurements that were made. On GPUs all ranks ask, and only the first has an answer."""
     drawn = None if seed is None else c.c_uint64(seed)
-    words = None if command is None else _strings(command)
+    words = None if command is None else strings("command", command)
     answer = _ask("erg_ask_probe", progress, device=device, calibrate=calibrate, rows=rows,
-                  base=base, gpus=gpus, seed=_address(drawn), thermal=int(thermal),
-                  turn_s=turn_s, until_s=until_s, command=_address(words), program=program,
+                  base=base, gpus=gpus, seed=address(drawn), thermal=int(thermal),
+                  turn_s=turn_s, until_s=until_s, command=address(words), program=program,
                   **{"from": source})
     return answer if answer._pointer else None
 
@@ -144,13 +132,13 @@ def probe(*, device: str | None = None, calibrate: _Path | None = None,
 def daemon(socket: _Path | None = None) -> Answer:
     """What the daemon of clocks and power limits lends, and the rights of this process:
     `ergon daemon show`."""
-    question = sized(_abi.erg_ask_daemon, socket=text(socket))
+    question = sized(_abi.erg_ask_daemon, socket=socket)
     return Answer(opened("erg_ask_daemon", c.byref(question)))
 
 
 def grant(job: int, uid: int, gpus: str | None, socket: _Path | None = None) -> None:
     """Tells that daemon which GPUs a job of Slurm's has; None: no more. `ergon daemon grant`."""
-    given = sized(_abi.erg_grant, socket=text(socket), job=job, uid=uid, gpus=text(gpus))
+    given = sized(_abi.erg_grant, socket=socket, job=job, uid=uid, gpus=gpus)
     call("erg_grant_gpus", c.byref(given))
 
 
@@ -179,10 +167,9 @@ def frontier(profile: _Path, microbatches: int, *, blocking_power_w: float | Non
     """
     power = None if blocking_power_w is None else c.c_double(blocking_power_w)
     return _ask("erg_ask_frontier", progress, profile=profile, microbatches=microbatches,
-                blocking_power_w=None if power is None else c.addressof(power), plan=plan,
-                virtual_stages=virtual_stages, interleaved=int(interleaved), points=points,
-                p2p_latency_s=p2p_latency_s, unit_s=unit_s, deadline_s=deadline_s,
-                energy_j=energy_j, seed=seed)
+                blocking_power_w=address(power), plan=plan, virtual_stages=virtual_stages,
+                interleaved=int(interleaved), points=points, p2p_latency_s=p2p_latency_s,
+                unit_s=unit_s, deadline_s=deadline_s, energy_j=energy_j, seed=seed)
 
 
 def fit(rows: _Path | None = None, *, engine: str, keys: str, runs: Sequence[_Path] = (),
@@ -192,9 +179,9 @@ def fit(rows: _Path | None = None, *, engine: str, keys: str, runs: Sequence[_Pa
 
     >>> ergon.ask.fit("rows.csv", engine="megatron-a100", keys="gemm_efficiency", job="job.yaml")
     """
-    paths = (c.c_char_p * max(len(runs), 1))(*(text(run) for run in runs))
+    paths = strings("runs", runs)
     return _ask("erg_ask_fit", progress, rows=rows, engine=engine, keys=keys,
-                runs=c.cast(paths, c.c_void_p), run_count=len(runs), job=job, cluster=cluster,
+                runs=address(paths), run_count=len(paths) - 1, job=job, cluster=cluster,
                 output=output, folds=folds)
 
 
@@ -220,9 +207,9 @@ def submit(live: _Path, *, job: _Path | None = None, like: str | None = None,
 
     >>> ergon.ask.submit("live.yaml", job="job.yaml", deadline="08:00:00").document()["folder"]
     """
-    words = (c.c_char_p * (len(arguments) + 1))(*(text(one) for one in arguments), None)
+    words = strings("arguments", arguments)
     return _ask("erg_ask_submit", None, live=live, job=job, like=like, resume=resume,
-                arguments=c.cast(words, c.c_void_p), argument_count=len(arguments), gpus=gpus,
+                arguments=address(words), argument_count=len(words) - 1, gpus=gpus,
                 gpus_most=gpus_most, type=type, deadline=deadline, weight=weight,
                 per_node=int(per_node), program=program, measure_s=measure_s)
 
@@ -247,6 +234,6 @@ def tokenize(model: _Path, files: Sequence[_Path], output: _Path, *, key: str | 
 
     >>> ergon.ask.tokenize("bytes", ["book.txt"], "book").document()["tokens"]
     """
-    paths = (c.c_char_p * max(len(files), 1))(*(text(file) for file in files))
-    return _ask("erg_ask_tokenize", progress, model=model, files=c.cast(paths, c.c_void_p),
-                file_count=len(files), output=output, key=key, end=end)
+    paths = strings("files", files)
+    return _ask("erg_ask_tokenize", progress, model=model, files=address(paths),
+                file_count=len(paths) - 1, output=output, key=key, end=end)

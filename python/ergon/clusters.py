@@ -9,7 +9,7 @@ import os
 from typing import Any, Callable, Iterator, Sequence
 
 from . import _abi
-from ._library import Handle, Page, call, library, long_call, number, sized, take, text
+from ._library import Handle, Page, call, joined, library, long_call, sized, take, text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +68,22 @@ class Simulations(Handle, Page, Sequence):
         return f"<ergon.Simulations: {', '.join(one.policy for one in self.results)}>"
 
 
+def simulations_options(cluster: str | os.PathLike[str], trace: str | os.PathLike[str],
+                        profiles: str | os.PathLike[str], policies: str | Sequence[str], *,
+                        until_s: float | None = None, work: float = 1,
+                        power_cap_w: float | None = None,
+                        tariff: str | os.PathLike[str] | None = None,
+                        outages: str | os.PathLike[str] | None = None,
+                        failure_s: float | None = None, repair_s: float | None = None,
+                        seed: int = 0, folder: str | os.PathLike[str] | None = None,
+                        page: bool = False) -> _abi.erg_simulations_options:
+    """Those of simulate() for the library."""
+    return sized(_abi.erg_simulations_options, cluster=cluster, trace=trace, profiles=profiles,
+                 policies=joined("policies", policies), until_s=until_s, work=work,
+                 power_cap_w=power_cap_w, tariff=tariff, outages=outages, failure_s=failure_s,
+                 repair_s=repair_s, seed=seed, folder=folder, page=page)
+
+
 def simulate(cluster: str | os.PathLike[str], trace: str | os.PathLike[str],
              profiles: str | os.PathLike[str], policies: str | Sequence[str], *,
              until_s: float | None = None, work: float = 1, power_cap_w: float | None = None,
@@ -80,10 +96,8 @@ def simulate(cluster: str | os.PathLike[str], trace: str | os.PathLike[str],
 
     >>> ergon.simulate("cluster.yaml", "trace.csv", "profiles", ["fcfs", "ergon"])
     """
-    names = policies if isinstance(policies, str) else ",".join(policies)
-    options = sized(_abi.erg_simulations_options, cluster=text(cluster), trace=text(trace),
-                    profiles=text(profiles), policies=text(names), until_s=number(until_s),
-                    work=work, power_cap_w=number(power_cap_w), tariff=text(tariff),
-                    outages=text(outages), failure_s=number(failure_s), repair_s=number(repair_s),
-                    seed=seed, folder=text(folder), page=1)
+    options = simulations_options(cluster, trace, profiles, policies, until_s=until_s, work=work,
+                                  power_cap_w=power_cap_w, tariff=tariff, outages=outages,
+                                  failure_s=failure_s, repair_s=repair_s, seed=seed, folder=folder,
+                                  page=True)
     return Simulations(long_call("erg_simulations_run", options=options, progress=progress))

@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Iterator
 
 from . import _abi
-from ._library import Error, call, failure, library, opened, take, text
+from ._library import Error, call, failure, fill, library, opened, sized, take, text
 from .meter import QUALITIES
 
 MODES = {"observe": _abi.ERG_HOOK_OBSERVE, "follow": _abi.ERG_HOOK_FOLLOW,
@@ -117,15 +117,11 @@ class Hook:
                  profile: str | os.PathLike[str] | None = None) -> None:
         options = _abi.erg_hook_options()
         library.erg_hook_defaults(c.byref(options))
-        options.plan, options.plan_text = text(plan), text(plan_text)
-        options.method, options.point = text(method), point
-        options.stage, options.replica = stage, replica
-        options.mode = _word(MODES, "mode", mode)
-        options.gpu, options.daemon = text(gpu), text(daemon)
-        options.dwell_s, options.least_change_mhz = dwell_s, least_change_mhz
-        options.markers = _word(MARKERS, "markers", markers)
-        options.energy, options.strict = energy, strict
-        options.clocks_only = clocks_only
+        fill(options, plan=plan, plan_text=plan_text, method=method, point=point, stage=stage,
+             replica=replica, mode=_word(MODES, "mode", mode), gpu=gpu, daemon=daemon,
+             dwell_s=dwell_s, least_change_mhz=least_change_mhz,
+             markers=_word(MARKERS, "markers", markers), energy=energy, strict=strict,
+             clocks_only=clocks_only)
         self._exchange: Any = None
         self._err = _abi.erg_error()  # made once: passes allocate nothing for it
         self._to_err = c.byref(self._err)
@@ -226,7 +222,7 @@ class Hook:
     def late(self, factor: float) -> HookChoice:
         """Some other pipeline needs `factor` times the planned time: what is run from the next step
         on. All ranks of all other pipelines call it between the same two steps."""
-        choice = _abi.erg_hook_choice(size=c.sizeof(_abi.erg_hook_choice))
+        choice = sized(_abi.erg_hook_choice)
         self._check(library.erg_hook_late(self._open(), factor, c.byref(choice), self._to_err))
         return take(HookChoice, choice, cause=CAUSES[choice.cause])
 
@@ -252,7 +248,7 @@ class Hook:
 
     def agreed(self) -> HookChoice | None:
         """What was decided last; None before the first decision."""
-        choice = _abi.erg_hook_choice(size=c.sizeof(_abi.erg_hook_choice))
+        choice = sized(_abi.erg_hook_choice)
         if library.erg_hook_agreed(self._open(), c.byref(choice)) != 0 or choice.from_step < 0:
             return None
         return take(HookChoice, choice, cause=CAUSES[choice.cause])
@@ -261,7 +257,7 @@ class Hook:
 
     @property
     def stats(self) -> HookStats:
-        stats = _abi.erg_hook_stats(size=c.sizeof(_abi.erg_hook_stats))
+        stats = sized(_abi.erg_hook_stats)
         library.erg_hook_stats(self._open(), c.byref(stats))
         return take(HookStats, stats, lease=LEASES[stats.lease])
 
@@ -269,7 +265,7 @@ class Hook:
     def classes(self) -> list[HookClass]:
         found = []
         names = {number: name for name, number in KINDS.items()}
-        about = _abi.erg_hook_class(size=c.sizeof(_abi.erg_hook_class))
+        about = sized(_abi.erg_hook_class)
         while library.erg_hook_class(self._open(), len(found), c.byref(about)) == 0:
             found.append(take(HookClass, about, kind=names[about.kind],
                               quality=QUALITIES[about.quality]))

@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Iterator, Sequence
 
 from . import _abi
-from ._library import (Error, Handle, Page, call, library, long_call, number, opened, sized, take,
+from ._library import (Error, Handle, Page, call, joined, library, long_call, opened, sized, take,
                        text)
 from .plans import Frontier, Plan
 
@@ -239,6 +239,41 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+# ---- options of jobs for the library, as Job's functions explain them ----
+
+
+def memory_options(*, layout: str | None = None, gpus: int | None = None,
+                   batch: int | None = None, solve_offload: str | None = None,
+                   per_stage: bool = False, accounting: str | None = None,
+                   layer_copies: bool = False) -> _abi.erg_memory_options:
+    return sized(_abi.erg_memory_options, layout=layout, gpus=gpus, batch=batch,
+                 solve_offload=solve_offload, per_stage=per_stage, accounting=accounting,
+                 layer_copies=layer_copies)
+
+
+def layout_options(gpus: int | str | None = None, *, batch: int | None = None,
+                   batch_slack: float = 0, layout: str | None = None,
+                   recompute: str | None = None, per_stage: bool = False,
+                   objective: str | None = None, deadline: float | None = None,
+                   energy: float | None = None, power: float | None = None,
+                   memory_bytes: float | None = None, host_bytes: float | None = None,
+                   top: int = 10, page: bool = False,
+                   fsdp: bool = False) -> _abi.erg_layouts_options:
+    return sized(_abi.erg_layouts_options, gpus=None if gpus is None else str(gpus), batch=batch,
+                 batch_slack=batch_slack, layout=layout, recompute=recompute, per_stage=per_stage,
+                 objective=objective, deadline_s=deadline, energy_j=energy, power_w=power,
+                 memory_bytes=memory_bytes, host_bytes=host_bytes, top=top, page=page, fsdp=fsdp)
+
+
+def optimize_options(*, device: str = "emulated", folder: str | os.PathLike[str] | None = None,
+                     methods: str | Sequence[str] | None = None, deadline: float | None = None,
+                     energy: float | None = None,
+                     lock_clocks: bool = False) -> _abi.erg_optimize_options:
+    return sized(_abi.erg_optimize_options, device=device, folder=folder,
+                 methods=joined("methods", methods) or None, deadline_s=deadline, energy_j=energy,
+                 lock_clocks=lock_clocks)
+
+
 # ---- jobs ----
 
 
@@ -330,9 +365,9 @@ class Job(Handle):
         """What each stage needs, of the job's own layout or that of `layout`, such as
         "t=2,c=2,p=8,l=2". solve_offload: "gpu", or bytes such as "64GiB", to find the smallest
         ratio of offloading that fits."""
-        options = sized(_abi.erg_memory_options, layout=text(layout), gpus=gpus or 0,
-                        batch=batch or 0, solve_offload=text(solve_offload), per_stage=per_stage,
-                        accounting=text(accounting), layer_copies=layer_copies)
+        options = memory_options(layout=layout, gpus=gpus, batch=batch,
+                                 solve_offload=solve_offload, per_stage=per_stage,
+                                 accounting=accounting, layer_copies=layer_copies)
         return Memory(long_call("erg_memory_find", self._pointer, options=options,
                                 progress=progress))
 
@@ -351,17 +386,16 @@ class Job(Handle):
         that the page shows, which takes longer. fsdp: also layouts of one stage that shard
         weights over data ranks.
         """
-        options = sized(_abi.erg_layouts_options, gpus=text(None if gpus is None else str(gpus)),
-                        batch=batch or 0, batch_slack=batch_slack, layout=text(layout),
-                        recompute=text(recompute), per_stage=per_stage, objective=text(objective),
-                        deadline_s=number(deadline), energy_j=number(energy),
-                        power_w=number(power), memory_bytes=number(memory_bytes),
-                        host_bytes=number(host_bytes), top=top, page=page, fsdp=fsdp)
+        options = layout_options(gpus, batch=batch, batch_slack=batch_slack, layout=layout,
+                                 recompute=recompute, per_stage=per_stage, objective=objective,
+                                 deadline=deadline, energy=energy, power=power,
+                                 memory_bytes=memory_bytes, host_bytes=host_bytes, top=top,
+                                 page=page, fsdp=fsdp)
         return Layouts(long_call("erg_layouts_find", self._pointer, options=options,
                                  progress=progress), page)
 
     def optimize(self, *, device: str = "emulated", folder: str | os.PathLike[str] | None = None,
-                 methods: Sequence[str] | None = None, deadline: float | None = None,
+                 methods: str | Sequence[str] | None = None, deadline: float | None = None,
                  energy: float | None = None, lock_clocks: bool = False,
                  progress: Progress | None = None) -> Frontier:
         """The frontier of the job's training iteration, with its plan: frontier.plan.
@@ -371,10 +405,8 @@ class Job(Handle):
         energy: the point to select, in place of the job's goal. lock_clocks (experimental): with
         "cuda", the clocks are searched, too.
         """
-        options = sized(_abi.erg_optimize_options, device=text(device), folder=text(folder),
-                        methods=text(",".join(methods)) if methods else None,
-                        deadline_s=number(deadline), energy_j=number(energy),
-                        lock_clocks=lock_clocks)
+        options = optimize_options(device=device, folder=folder, methods=methods,
+                                   deadline=deadline, energy=energy, lock_clocks=lock_clocks)
         pointer = long_call("erg_optimize_job", self._pointer, options=options, progress=progress)
         if not pointer:
             raise Error("this rank took part; rank 0 has the plan", "no device")

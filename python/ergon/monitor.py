@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from . import _abi
-from ._library import Handle, call, library, opened, sized, take, text
+from ._library import Handle, call, library, opened, sized, take
 
 STYLES = ("plain", "strong", "faint", "good", "warning", "bad")  #: by enum erg_style
 
@@ -32,7 +32,7 @@ class Monitor(Handle):
     _free = "erg_monitor_close"
 
     def __init__(self, gpus: str | None = None, *, interval_ms: int = 0) -> None:
-        options = sized(_abi.erg_monitor_options, gpus=text(gpus), interval_ms=interval_ms)
+        options = sized(_abi.erg_monitor_options, gpus=gpus, interval_ms=interval_ms)
         super().__init__(opened("erg_monitor_open", c.byref(options)))
 
     def __len__(self) -> int:

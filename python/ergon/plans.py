@@ -10,7 +10,7 @@ import os
 from typing import Any, Iterator, Sequence
 
 from . import _abi
-from ._library import Error, Handle, Page, call, library, number, opened, sized, take, text
+from ._library import Error, Handle, Page, call, library, opened, sized, take, text
 
 METHODS = ("sequential", "sequential+clocks", "nanobatching", "nanobatching+clocks", "ergon")
 
@@ -125,10 +125,9 @@ class Plan(Handle, Page):
         pipeline waits until then whatever it does, else the fastest. Raises Error with the status
         "infeasible" where no point is within the bounds; the selection stays.
         """
-        goal = sized(_abi.erg_plan_goal, method=text(method),
-                     point=0 if point is None else point + 1, pick=text(pick),
-                     deadline_s=number(deadline), energy_j=number(energy),
-                     power_w=number(power), straggler_s=number(straggler))
+        goal = sized(_abi.erg_plan_goal, method=method,
+                     point=0 if point is None else point + 1, pick=pick, deadline_s=deadline,
+                     energy_j=energy, power_w=power, straggler_s=straggler)
         call("erg_plan_choose", self._pointer, c.byref(goal))
         info = self.info
         return _point(self, info.method, info.point)

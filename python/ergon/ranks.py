@@ -6,7 +6,7 @@ import ctypes as c
 from typing import Any, Callable, Sequence
 
 from . import _abi
-from ._library import call, sized, text
+from ._library import address, call, sized, strings
 
 
 def launch(command: Sequence[str], ranks: int, *, timeout_s: float = 0,
@@ -27,8 +27,8 @@ def launch(command: Sequence[str], ranks: int, *, timeout_s: float = 0,
         except BaseException as problem:  # raised when the ranks have ended
             problems.append(problem)
 
-    words = (c.c_char_p * (len(command) + 1))(*(text(word) for word in command), None)
-    options = sized(_abi.erg_launch_options, ranks=ranks, command=c.addressof(words),
+    words = strings("command", command)
+    options = sized(_abi.erg_launch_options, ranks=ranks, command=address(words),
                     timeout_s=timeout_s,
                     line=dict(_abi.erg_launch_options._fields_)["line"](pass_line))
     call("erg_launch_ranks", c.byref(options))

@@ -9,7 +9,7 @@ import os
 from typing import Any, Callable
 
 from . import _abi
-from ._library import Handle, call, library, long_call, number, sized, take, text
+from ._library import Handle, call, library, long_call, sized, take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,7 @@ def characterize(file: str | os.PathLike[str] | None, folder: str | os.PathLike[
 
     >>> ergon.characterize("sweep.yaml", "out").counts
     """
-    options = sized(_abi.erg_characterization_options, file=text(file), folder=text(folder),
-                    only=text(only), figures=text(figures), right=text(right), sensor=text(sensor),
-                    transient_s=number(transient_s), jobs=jobs, retry=int(retry),
-                    seeded=int(seed is not None), seed=seed or 0)
+    options = sized(_abi.erg_characterization_options, file=file, folder=folder, only=only,
+                    figures=figures, right=right, sensor=sensor, transient_s=transient_s,
+                    jobs=jobs, retry=int(retry), seeded=int(seed is not None), seed=seed)
     return Study(long_call("erg_characterize", options=options, progress=progress))

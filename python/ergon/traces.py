@@ -9,7 +9,7 @@ import os
 from typing import Any, Callable, Iterator, Sequence
 
 from . import _abi
-from ._library import Handle, call, library, long_call, sized, take, text
+from ._library import Handle, address, call, library, long_call, sized, strings, take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ def kernels(files: Sequence[str | os.PathLike[str]], *,
 
     >>> ergon.kernels(["rank-0.json.gz", "rank-1.json.gz"], recording="node.rec")
     """
-    paths = (c.c_char_p * max(len(files), 1))(*(text(file) for file in files))
-    options = sized(_abi.erg_kernels_options, files=c.cast(paths, c.c_void_p),
-                    file_count=len(files), recording=text(recording), categories=text(categories))
+    paths = strings("files", files)
+    options = sized(_abi.erg_kernels_options, files=address(paths),
+                    file_count=len(paths) - 1, recording=recording, categories=categories)
     return Kernels(long_call("erg_kernels_import", options=options, progress=progress))

@@ -8,7 +8,7 @@ import os
 from typing import Any, Callable, Iterator
 
 from . import _abi
-from ._library import Error, call, library, number, opened, sized, take, text
+from ._library import Error, call, library, opened, sized, take, text
 
 DEVICES = {"any": _abi.ERG_TRAIN_ANY, "gpu": _abi.ERG_TRAIN_GPU, "host": _abi.ERG_TRAIN_HOST}
 TYPES = {"bfloat16": _abi.ERG_TRAIN_BFLOAT16, "float32": _abi.ERG_TRAIN_FLOAT32}
@@ -60,11 +60,10 @@ class Train:
             raise Error(f"device '{device}' and type '{type}'; expected one of "
                         f"{', '.join(DEVICES)} and of {', '.join(TYPES)}")
         options = sized(
-            _abi.erg_train_options, folder=text(folder), init=text(init), device=DEVICES[device],
-            type=TYPES[type], fresh=fresh, plan=text(plan), method=text(method),
-            point=0 if point is None else point + 1, deadline_s=number(deadline),
-            energy_budget_j=number(energy), lock_clocks=lock_clocks, steps=steps,
-            time_s=number(time_s))
+            _abi.erg_train_options, folder=folder, init=init, device=DEVICES[device],
+            type=TYPES[type], fresh=fresh, plan=plan, method=method,
+            point=0 if point is None else point + 1, deadline_s=deadline, energy_budget_j=energy,
+            lock_clocks=lock_clocks, steps=steps, time_s=time_s)
         self._line: Any = None
         if line:
             kind = dict(_abi.erg_train_options._fields_)["line"]

@@ -9,7 +9,7 @@ import os
 from typing import Any, Iterator
 
 from . import _abi
-from ._library import Error, call, library, opened, take, text
+from ._library import Error, call, fill, library, opened, sized, take
 
 KNOBS = {"power": _abi.ERG_TUNE_POWER, "clock": _abi.ERG_TUNE_CLOCK}
 SELECTORS = {"energy": _abi.ERG_TUNE_ENERGY, "time": _abi.ERG_TUNE_TIME,
@@ -66,15 +66,10 @@ class Tune:
                 raise Error(f"{option} got '{word}', expected one of {', '.join(words)}")
         options = _abi.erg_tune_options()
         library.erg_tune_defaults(c.byref(options))
-        given: dict[str, Any] = {
-            "knob": KNOBS[knob], "selector": SELECTORS[selector], "weight": weight,
-            "slowdown": slowdown, "budget_j": budget_j, "gpus": text(gpus),
-            "profile": text(profile), "least": least, "most": most, "step": step,
-            "settle_steps": settle_steps, "measure_steps": measure_steps, "measure_s": measure_s,
-        }  # fmt: skip
-        for name, value in given.items():
-            if value is not None:
-                setattr(options, name, value)
+        fill(options, knob=KNOBS[knob], selector=SELECTORS[selector], weight=weight,
+             slowdown=slowdown, budget_j=budget_j, gpus=gpus, profile=profile, least=least,
+             most=most, step=step, settle_steps=settle_steps, measure_steps=measure_steps,
+             measure_s=measure_s)
         self._options = options  # has the texts, which the library reads later
         self._last: tuple[TuneStats, list[TunePoint]] | None = None
         self._process = os.getpid()
@@ -100,7 +95,7 @@ class Tune:
         """Also after close(): those of then."""
         if not self._pointer and self._last:
             return self._last[0]
-        stats = _abi.erg_tune_stats(size=c.sizeof(_abi.erg_tune_stats))
+        stats = sized(_abi.erg_tune_stats)
         library.erg_tune_stats(self._open(), c.byref(stats))
         return take(TuneStats, stats, state=STATES[stats.state])
 
@@ -110,7 +105,7 @@ class Tune:
         if not self._pointer and self._last:
             return self._last[1]
         found: list[TunePoint] = []
-        point = _abi.erg_tune_point(size=c.sizeof(_abi.erg_tune_point))
+        point = sized(_abi.erg_tune_point)
         while library.erg_tune_point(self._open(), len(found), c.byref(point)) == 0:
             found.append(take(TunePoint, point))
         return found

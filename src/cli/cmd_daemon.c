@@ -48,8 +48,9 @@ static int change_grant(const char *what, const struct daemon_values *values, co
     return erg_grant_gpus(&grant, err);
 }
 
-static int ask(const char *what, const struct daemon_values *values, struct erg_error *err)
+static int ask(const char *what, const struct erg_invocation *call, struct erg_error *err)
 {
+    const struct daemon_values *values = call->values;
     char path[4096];
     snprintf(path, sizeof path, "%s%s", values->socket ? values->socket : values->folder,
              values->socket ? "" : "/ergond.sock");
@@ -60,7 +61,8 @@ static int ask(const char *what, const struct daemon_values *values, struct erg_
                         "\"ergon daemon\" got \"%s\", expected grant, revoke or show", what);
     const struct erg_ask_daemon question = {.size = sizeof question, .socket = path};
     struct erg_answer *answer = NULL;
-    return erg_answer_show(erg_ask_daemon(&answer, &question, err), &answer, false, err);
+    return erg_answer_show(erg_ask_daemon(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -71,8 +73,12 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                          .socket = values->socket,
                                          .zeusd = values->zeusd,
                                          .restore = values->restore};
-    return call->argument_count ? ask(call->arguments[0], values, err)
-                                : erg_daemon_serve(&wish, err);
+    const char *what = call->argument_count ? call->arguments[0] : NULL;
+    if (call->common.json && !(what && strcmp(what, "show") == 0))
+        return erg_fail(
+            err, ERG_USAGE,
+            "--json was given without show; expected it only for show, which prints the GPUs");
+    return what ? ask(what, call, err) : erg_daemon_serve(&wish, err);
 }
 
 static const char *const tasks[] = {"grant", "revoke", "show", NULL};
@@ -83,7 +89,7 @@ const struct erg_command erg_cmd_daemon = {
     .arguments = "[grant|revoke|show]",
     .argument_choices = tasks,
     .most_arguments = 1,
-    .common = ERG_COMMON_FEW,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct daemon_values),
     .options = options,
     .details = "Runs in the foreground, as root, until SIGTERM. SIGHUP reads the rules again. When "
@@ -98,6 +104,7 @@ const struct erg_command erg_cmd_daemon = {
                 "  ergon daemon grant --job $SLURM_JOB_ID --uid $SLURM_JOB_UID --gpus "
                 "$SLURM_JOB_GPUS\n"
                 "  ergon daemon revoke --job $SLURM_JOB_ID\n"
-                "  ergon daemon show\n",
+                "  ergon daemon show\n"
+                "  ergon daemon show --json\n",
     .run = run,
 };
