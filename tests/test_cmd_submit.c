@@ -4,7 +4,6 @@
  */
 #include "train_job.h"
 
-#include "api/job_measuring.h"
 #include "api/live_layout.h"
 #include "api/submitting.h"
 #include "cluster/live/job_list.h"
@@ -78,17 +77,30 @@ static void measured_rows_change_all_of_a_type(void **state)
     (void)state;
     static const char header[] = "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,"
                                  "iter_time_s,gpu_power_w\n";
+    static const char others[] = "m,1B,8,h100,1,1,-1,\n\"m,x\",1B,8,h100,1,2,0.5,600.0000001\n";
     struct erg_text rows = {0}, expected = {0};
-    erg_text_printf(&rows, "%s%s", header,
-                    "m,1B,8,a40,1,1,2,300\nm,1B,8,a40,1,1,2.2,250\nm,1B,8,a40,1,2,1.2,280\n"
-                    "m,1B,8,a40,2,4,-1,\nm,1B,8,h100,1,1,-1,\n\"m,x\",1B,8,h100,1,2,0.5,600\n");
-    erg_job_measured(&rows, "a40", 2.5, 0.8);
-    erg_text_printf(&expected, "%s%s", header,
-                    "m,1B,8,a40,1,1,5,240\nm,1B,8,a40,1,1,5.5,200\nm,1B,8,a40,1,2,3,224\n"
-                    "m,1B,8,a40,2,4,-1,\nm,1B,8,h100,1,1,-1,\n\"m,x\",1B,8,h100,1,2,0.5,600\n");
+    struct erg_error err;
+    double time_s, power_w;
+    erg_text_printf(&rows, "%s%s%s", header,
+                    "m,1B,8,\"a,40 \"\"x\"\"\",1,1,2.2,250\nm,1B,8,\"a,40 \"\"x\"\"\",1,1,2,300\n"
+                    "m,1B,8,\"a,40 \"\"x\"\"\",1,2,1.2,\nm,1B,8,\"a,40 \"\"x\"\"\",2,4,-1,\n",
+                    others);
+    assert_ok(erg_profile_rows_one_gpu(&time_s, &power_w, &rows, "a,40 \"x\"", &err), &err);
+    assert_true(time_s == 2 && power_w == 300);
+    assert_ok(erg_profile_rows_one_gpu(&time_s, &power_w, &rows, "h100", &err), &err);
+    assert_true(isinf(time_s) && isnan(power_w));
+    assert_ok(erg_profile_rows_one_gpu(&time_s, &power_w, &rows, "40", &err), &err);
+    assert_true(isnan(time_s) && isnan(power_w));
+    assert_ok(erg_profile_rows_scale(&rows, "a,40 \"x\"", 2.5, 0.8, &err), &err);
+    erg_text_printf(&expected, "%s%s%s", header,
+                    "m,1B,8,\"a,40 \"\"x\"\"\",1,1,5.5,200\nm,1B,8,\"a,40 \"\"x\"\"\",1,1,5,240\n"
+                    "m,1B,8,\"a,40 \"\"x\"\"\",1,2,3,\nm,1B,8,\"a,40 \"\"x\"\"\",2,4,-1,\n",
+                    others);
     assert_string_equal(rows.data, expected.data);
-    erg_job_measured(&rows, "b200", 2, 2);
+    assert_ok(erg_profile_rows_scale(&rows, "b200", 2, 2, &err), &err);
     assert_string_equal(rows.data, expected.data);
+    erg_text_add(&rows, "m,1B,8,h100,1,1,soon,\n");
+    assert_fails(erg_profile_rows_scale(&rows, "h100", 2, 2, &err), &err, "profile.csv:8: ");
     erg_text_release(&rows);
     erg_text_release(&expected);
 }
@@ -277,6 +289,84 @@ static void jobs_bring_their_profile(void **state)
     unsetenv("SLURM_GPUS_ON_NODE");
     erg_arena_release(&arena);
     shell("rm -r @/spool/*");
+}
+
+/* A Slurm that has the job of the last sbatch after `looks` commands squeue, and ends it. */
+static void fake_slurm(const char *sbatch, const char *state, int looks)
+{
+    struct erg_text text = {0};
+    shell("rm -f @/told @/looks @/comment @/ended");
+    erg_text_printf(&text,
+                    "#!/bin/sh\necho sbatch \"$@\" >>@/told\n"
+                    "for w; do case $w in --comment=*) echo \"${w#*=}\" >@/comment;; esac; done\n"
+                    "case $* in *ergon:1:*) echo 40; exit;; esac\n%s\n",
+                    sbatch);
+    write_program("bin/sbatch", text.data);
+    text.count = 0;
+    erg_text_printf(&text,
+                    "#!/bin/sh\necho >>@/looks\n[ -e @/ended ] || [ $(wc -l <@/looks) -le %d ] || "
+                    "echo \"21|%s||$(cat @/comment)\"\n",
+                    looks, state);
+    write_program("bin/squeue", text.data);
+    write_program("bin/scancel", "#!/bin/sh\necho scancel \"$@\" >>@/told\n: >@/ended\n");
+    erg_text_release(&text);
+}
+
+/* The second type, whose GPUs have no room for the job, would be planned for long. */
+static void interrupted_measuring_leaves_no_job(void **state)
+{
+    (void)state;
+    fake_slurm("kill -INT $PPID; echo 21", "PENDING", 0);
+    check(130, "interrupted",
+          "submit --live @/small.yaml @/deep.yaml --at-most 2 --measure 2 -- --device host");
+    shell("test \"$(cut -c 1-10 @/told | tr '\\n' ' ')\" = 'sbatch --p scancel 21 ' && "
+          "test -z \"$(ls @/spool)\"");
+}
+
+/* The answer of sbatch is lost: its job is in Slurm at once, later, or never. */
+static void lost_submissions_are_found(void **state)
+{
+    (void)state;
+    static const char lost[] = "echo 'sbatch: error: Batch job submission failed: Socket timed out "
+                               "on send/recv operation' >&2; exit 1";
+    static const char line[] =
+        "submit --live @/live.yaml @/job.yaml --measure 0.01 -- --device host";
+    static const char warning[] =
+        "measuring on a40: Slurm does not answer: sbatch: error: Batch job submission failed: "
+        "Socket timed out on send/recv operation; the planner's estimate stays";
+    fake_slurm(lost, "PENDING", 0);
+    check(0, "job 21 got no GPU within 0.6 s; the planner's estimate stays", line);
+    shell("grep -q '^scancel 21$' @/told && rm -r @/spool/*");
+    fake_slurm(lost, "RUNNING", 1);
+    check(0, warning, line);
+    shell("grep -q '^scancel --full --signal=KILL 21$' @/told && rm -r @/spool/*");
+    fake_slurm(lost, "RUNNING", 1000);
+    check(0, warning, line); /* should it begin after all, it finds no file */
+    shell(
+        "! grep -q '^scancel' @/told && ls @/spool/*/job.yaml && ! ls @/spool/*/measured.a40.yaml "
+        "2>/dev/null && rm -r @/spool/*");
+
+    /* The job itself. */
+    fake_slurm("", "PENDING", 0);
+    struct erg_text text = {0};
+    erg_text_printf(&text,
+                    "#!/bin/sh\nfor w; do case $w in --comment=*) echo \"${w#*=}\" >@/comment;; "
+                    "esac; done\n%s\n",
+                    lost);
+    write_program("bin/sbatch", text.data);
+    erg_text_release(&text);
+    check(0, "job 21", "submit --live @/live.yaml @/job.yaml");
+    shell("rm -r @/spool/*");
+    write_program("bin/squeue", "#!/bin/sh\n");
+    check(1, "the job may have been submitted, with the folder '",
+          "submit --live @/live.yaml @/job.yaml");
+    shell("ls @/spool/*/request.json && rm -r @/spool/*");
+    write_program("bin/sbatch",
+                  "#!/bin/sh\necho 'sbatch: error: Batch job submission failed: Unable "
+                  "to contact slurm controller (connect failure)' >&2; exit 1\n");
+    check(1, "Slurm rejected the job: sbatch: error: Batch job submission failed: Unable to",
+          "submit --live @/live.yaml @/job.yaml");
+    shell("test -z \"$(ls @/spool)\"");
 }
 
 /* A job without a trainer's reports: a loading and a done, or the trainer's own status. */
@@ -479,6 +569,15 @@ static int begin(void **state)
     write_text("profiles/prof_optimal.csv",
                "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
                "bert,2.6B,128,h100,1,2,0.1\n");
+    /* GPUs of 0.125 GiB, and a job that does not fit into one. */
+    shell("mkdir -p @/data/gpus @/deep && sed 's/^name: .*/name: Tiny/; s/^driver_names.*//; "
+          "s/memory_gib: 80 /memory_gib: 0.125 /' " ERGON_TEST_SOURCE_DIR
+          "/data/gpus/h100-sxm.yaml >@/data/gpus/tiny.yaml && "
+          "sed 's/: 32,/: 64,/; s/: 48,/: 128,/; s/layers\": 2,/layers\": 100,/; s/: 8,/: 16,/' "
+          "@/model/config.json >@/deep/config.json && "
+          "sed 's/^model: model/model: deep/' @/job.yaml >@/deep.yaml && "
+          "sed 's/name: h100/name: tiny/' @/live.yaml >@/small.yaml");
+    setenv("ERGON_DATA", in_folder("data"), 1);
     return 0;
 }
 
@@ -492,6 +591,8 @@ int main(void)
         cmocka_unit_test(deadlines_are_read),
         cmocka_unit_test(sbatch_gets_all),
         cmocka_unit_test(jobs_bring_their_profile),
+        cmocka_unit_test(interrupted_measuring_leaves_no_job),
+        cmocka_unit_test(lost_submissions_are_found),
         cmocka_unit_test(run_job_ends_as_the_trainer),
         cmocka_unit_test(lines_of_slurm_are_read),
         cmocka_unit_test(the_controller_gives_reasons),

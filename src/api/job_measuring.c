@@ -5,121 +5,49 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cluster/live/slurm_command.h"
+#include "cluster/live/slurm_submit.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/subprocess.h"
 #include "io/yaml.h"
+#include "layout/exchange/profile_rows.h"
+#include "train/log/run_row.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum {
-    SLURM_S = 60,  /* for a command of Slurm */
-    CANCEL_S = 10, /* to end a job */
-    ENOUGH_STEPS = 20,
-    METRICS_BYTES = 64 << 20,
-};
+enum { ENOUGH_STEPS = 20 };
 
+static const double cancel_patience_s = 10;
 static const double enough_s = 2;         /* of measured steps */
 static const int64_t look_ns = 500000000; /* between two looks */
-
-/* ---- rows ---- */
-
-struct profile_line {
-    size_t length, head; /* of the line with its end; up to the time */
-    long nodes, gpus;
-    double time_s, power_w;
-    bool is_type;
-};
-
-/* The last five fields of a line are type, nodes, GPUs, time and power. */
-static bool read_row(struct profile_line *row, const char *line, const char *type)
-{
-    const size_t length = strcspn(line, "\n");
-    size_t field[5], count = 0;
-    for (size_t i = length; i > 0 && count < 5; i--)
-        if (line[i - 1] == ',')
-            field[count++] = i;
-    if (count < 5)
-        return false;
-    const size_t type_length = field[3] - field[4] - 1;
-    *row = (struct profile_line){
-        .length = length + (line[length] == '\n'),
-        .head = field[1],
-        .nodes = strtol(line + field[3], NULL, 10),
-        .gpus = strtol(line + field[2], NULL, 10),
-        .time_s = strtod(line + field[1], NULL),
-        .power_w = field[0] < length ? strtod(line + field[0], NULL) : (double)NAN,
-        .is_type = strlen(type) == type_length && strncmp(line + field[4], type, type_length) == 0};
-    return true;
-}
-
-/* The fastest row of one GPU of a type; false: there is none on which the job runs. */
-static bool find_one(struct profile_line *found, const char *rows, const char *type)
-{
-    struct profile_line row;
-    found->time_s = INFINITY;
-    for (const char *line = rows; *line && read_row(&row, line, type); line += row.length)
-        if (row.is_type && row.nodes == 1 && row.gpus == 1 && row.time_s > 0 &&
-            row.time_s < found->time_s)
-            *found = row;
-    return isfinite(found->time_s);
-}
-
-void erg_job_measured(struct erg_text *rows, const char *type, double times, double powers)
-{
-    struct erg_text out = {0};
-    struct profile_line row;
-    for (const char *line = rows->data; *line && read_row(&row, line, type); line += row.length) {
-        if (!row.is_type || !(row.time_s > 0)) {
-            erg_text_add_bytes(&out, line, row.length);
-            continue;
-        }
-        erg_text_add_bytes(&out, line, row.head);
-        erg_text_printf(&out, "%.6g,", row.time_s * times);
-        if (!isnan(row.power_w))
-            erg_text_printf(&out, "%.6g", row.power_w * powers);
-        erg_text_add(&out, "\n");
-    }
-    erg_text_release(rows);
-    *rows = out;
-}
 
 /* ---- what a run has measured ---- */
 
 struct measured_steps {
-    double steps, steps_s, time_s, energy_j; /* of lines with steps that show the speed */
+    long steps;             /* 0: too few */
+    double time_s, power_w; /* power NAN: not known */
 };
 
-static struct measured_steps read_metrics(const char *run)
+static struct measured_steps read_steps(const char *run)
 {
-    struct measured_steps sum = {0};
-    char *text, *path = erg_file_path(run, "metrics.jsonl");
-    if (erg_file_read(path, METRICS_BYTES, &text, NULL, NULL) == 0) {
-        for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-            json_t *object = json_loadb(line, strcspn(line, "\n"), 0, NULL);
-            const json_t *some = json_object_get(object, "undisturbed");
-            const double steps = json_number_value(json_object_get(some, "steps"));
-            const json_t *energy = json_object_get(object, "energy_j");
-            const bool is_gpu = json_is_number(json_object_get(object, "tokens_per_s_gpu"));
-            if (steps > 0) {
-                sum.steps += steps;
-                sum.steps_s += 1e-3 * steps * json_number_value(json_object_get(some, "ms"));
-                sum.time_s +=
-                    1e-3 * json_number_value(json_object_get(object, "window_steps")) *
-                    json_number_value(json_object_get(json_object_get(object, "step_ms"), "mean"));
-                sum.energy_j +=
-                    is_gpu && json_is_number(energy) ? json_number_value(energy) : (double)NAN;
-            }
-            json_decref(object);
-        }
-        free(text);
+    struct erg_fit_rows rows = {0};
+    struct measured_steps measured = {0};
+    struct erg_error ignored;
+    if (erg_run_row_add(&rows, run, NULL, &ignored) == 0) {
+        const struct erg_fit_row *row = &rows.items[0];
+        const bool is_gpu = row->device && strcmp(row->device, "host") != 0;
+        measured.steps = row->run->steps;
+        measured.time_s = row->time_s;
+        measured.power_w = is_gpu ? row->run->energy_j / row->time_s : (double)NAN;
     }
-    free(path);
-    return sum;
+    erg_fit_rows_release(&rows);
+    return measured;
 }
 
 /* ---- runs ---- */
@@ -127,11 +55,12 @@ static struct measured_steps read_metrics(const char *run)
 struct type_run {
     const struct erg_gpu_type *type;
     bool active;
+    bool lost; /* Slurm may have its job, or may get it yet */
     char *folder;
-    unsigned long id;            /* of Slurm */
-    char state[32];              /* as Slurm had it last; "": nothing is known yet */
-    struct profile_line planned; /* of what runs, on one GPU */
-    long layers;                 /* of what runs; 0: all */
+    char comment[ERG_TOKEN_LENGTH + 16]; /* of its job */
+    uint32_t id;                         /* of its job; 0: none, or not known */
+    double planned_s, planned_w;         /* of what runs, on one GPU */
+    long layers;                         /* of what runs; 0: all */
 };
 
 /* FOLDER/measured.TYPE, and with an end. To be freed. */
@@ -148,8 +77,8 @@ static char *path_of(const char *folder, const struct erg_gpu_type *type, const 
 
 static void warn(const struct type_run *run, const char *why)
 {
-    erg_log(ERG_LOG_WARNING, "measuring on %s: %s; what the planner says of it stays",
-            run->type->name, why);
+    erg_log(ERG_LOG_WARNING, "measuring on %s: %s; the planner's estimate stays", run->type->name,
+            why);
 }
 
 static int set_key(struct erg_text *job, const char *path, const char *key, const char *value,
@@ -226,22 +155,32 @@ static int cut_job(struct erg_text *rows, const struct type_run *run,
     return result;
 }
 
+static int find_planned(struct type_run *run, const struct erg_text *rows, struct erg_error *err)
+{
+    return erg_profile_rows_one_gpu(&run->planned_s, &run->planned_w, rows, run->type->name, err);
+}
+
 /* Chooses what runs on one GPU: the job, or as much of it as fits. */
 static int plan_one(struct type_run *run, const struct erg_text *rows,
                     const struct erg_job_measuring *measuring, struct erg_error *err)
 {
-    if (find_one(&run->planned, rows->data, run->type->name))
-        return 0;
-    for (long layers = measuring->job->model->layers / 2; layers > 0; layers /= 2) {
+    if (find_planned(run, rows, err) != 0)
+        return -1;
+    for (long layers = measuring->job->model->layers / 2; isinf(run->planned_s) && layers > 0;
+         layers /= 2) {
         struct erg_text cut = {0};
-        const int result = cut_job(&cut, run, measuring, layers, err);
-        const bool fits = result == 0 && find_one(&run->planned, cut.data, run->type->name);
+        const int result = erg_interrupt_check(err) || cut_job(&cut, run, measuring, layers, err) ||
+                                   find_planned(run, &cut, err)
+                               ? -1
+                               : 0;
         erg_text_release(&cut);
         run->layers = layers;
-        if (result != 0 || fits || erg_interrupted())
-            return result;
+        if (result != 0)
+            return -1;
     }
-    return erg_fail(err, ERG_INFEASIBLE, "no layer of the job fits into one GPU");
+    return isinf(run->planned_s)
+               ? erg_fail(err, ERG_INFEASIBLE, "no layer of the job fits into one GPU")
+               : 0;
 }
 
 /* ---- Slurm ---- */
@@ -302,12 +241,11 @@ static int start(struct type_run *run, const struct erg_job_measuring *measuring
 {
     struct erg_arena arena = {0};
     struct erg_text wrap = {0}, exclude = {0};
-    struct erg_subprocess process;
-    char *log = path_of(measuring->folder, run->type, ".log"), *end = NULL;
-    if (write_job(run, measuring, err) != 0) {
-        free(log);
+    char token[ERG_TOKEN_LENGTH + 1];
+    if (write_job(run, measuring, err) != 0 || erg_job_folder_token(token, err) != 0)
         return -1;
-    }
+    char *log = path_of(measuring->folder, run->type, ".log");
+    snprintf(run->comment, sizeof run->comment, "ergon:measure:%s", token);
     add_command(&wrap, run, measuring);
     add_others(&exclude, run, &measuring->live->fleet);
     const char *const words[] = {
@@ -319,37 +257,55 @@ static int start(struct type_run *run, const struct erg_job_measuring *measuring
         "--gres=gpu:1",
         erg_arena_printf(&arena, "--partition=%s", measuring->live->slurm.partition),
         erg_arena_printf(&arena, "--time=%.0f", ceil(measuring->limit_s / 60)),
+        erg_arena_printf(&arena, "--comment=%s", run->comment),
         erg_arena_printf(&arena, "--job-name=%s-measured", measuring->job->name),
         erg_arena_printf(&arena, "--output=%s", log),
         wrap.data,
         exclude.data, /* NULL: there is one type */
         NULL};
-    int result = erg_subprocess_run(&process, words, NULL, SLURM_S, err);
-    if (result == 0) {
-        run->id = strtoul(process.out.data, &end, 10);
-        if (process.late || process.status != 0 || end == process.out.data)
-            result = erg_fail(err, ERG_FAILED, "Slurm refuses the job: %s",
-                              process.late ? "no answer in time" : erg_subprocess_reason(&process));
-        erg_subprocess_release(&process);
-    }
+    struct erg_error why = {0};
+    const enum erg_engine_answer answer = erg_slurm_submit(&run->id, words, run->comment, &why);
+    run->lost = answer == ERG_ENGINE_LATER;
     erg_text_release(&wrap);
     erg_text_release(&exclude);
     erg_arena_release(&arena);
     free(log);
-    return result;
+    return answer == ERG_ENGINE_DONE
+               ? 0
+               : erg_fail(err, ERG_FAILED, "%s: %s",
+                          run->lost ? "Slurm does not answer" : "Slurm refuses the job",
+                          why.message);
 }
 
 /* A trainer that is asked to end would save first: it is killed. */
-static void cancel(const struct type_run *run)
+static enum erg_engine_answer cancel(const struct erg_slurm_found *job, struct erg_error *err)
 {
-    char id[24];
-    struct erg_subprocess process;
-    const bool runs = strcmp(run->state, "RUNNING") == 0;
-    snprintf(id, sizeof id, "%lu", run->id);
+    char id[16];
+    snprintf(id, sizeof id, "%u", job->id);
     const char *const killing[] = {"scancel", "--full", "--signal=KILL", id, NULL};
     const char *const cancelling[] = {"scancel", id, NULL};
-    if (erg_subprocess_run(&process, runs ? killing : cancelling, NULL, CANCEL_S, NULL) == 0)
-        erg_subprocess_release(&process);
+    return erg_slurm_command(job->state == ERG_LIVE_RUNNING ? killing : cancelling,
+                             cancel_patience_s, NULL, err);
+}
+
+/* No job of the run stays, also none that Slurm got without an answer. */
+static void leave(const struct type_run *run, const struct erg_job_measuring *measuring)
+{
+    struct erg_slurm_found job;
+    struct erg_error why = {0};
+    if (run->lost) { /* a job that begins later finds no file, and ends */
+        char *path = path_of(measuring->folder, run->type, ".yaml");
+        unlink(path);
+        free(path);
+    }
+    enum erg_engine_answer answer = erg_slurm_find(&job, run->comment, &why);
+    if (answer == ERG_ENGINE_DONE && !erg_slurm_is_over(&job))
+        answer = cancel(&job, &why);
+    if (answer != ERG_ENGINE_DONE && answer != ERG_ENGINE_GONE)
+        erg_log(ERG_LOG_WARNING,
+                "measuring on %s: a job with the comment %s may still be in Slurm: %s; cancel it "
+                "by scancel",
+                run->type->name, run->comment, why.message);
 }
 
 /* ---- looks ---- */
@@ -362,100 +318,80 @@ static bool has_node(const struct type_run *run, const struct erg_live_file *liv
     return has;
 }
 
-/* Asks Slurm; false: the job is over. `node`: on which it runs; "": none. */
-static bool is_there(struct type_run *run, char node[80])
-{
-    static const char *const present[] = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING",
-                                          "SUSPENDED"};
-    char id[24];
-    struct erg_subprocess process;
-    snprintf(id, sizeof id, "%lu", run->id);
-    const char *const words[] = {"squeue", "-h", "-t", "all", "-j", id, "-o", "%T %N", NULL};
-    bool there = true; /* nothing else is known */
-    node[0] = '\0';
-    if (erg_subprocess_run(&process, words, NULL, SLURM_S, NULL) != 0)
-        return there;
-    if (!process.late && (process.status == 0 || strstr(process.err.data, "Invalid job id"))) {
-        run->state[0] = '\0';
-        if (sscanf(process.out.data, "%31s %79s", run->state, node) == 2 && node[0] == '(')
-            node[0] = '\0'; /* "(null)" */
-        there = false;
-        for (size_t i = 0; i < sizeof present / sizeof *present; i++)
-            there |= strcmp(run->state, present[i]) == 0;
-    }
-    erg_subprocess_release(&process);
-    return there;
-}
-
 /* The run is over: what it has measured goes into the rows. */
-static void end_run(struct type_run *run, struct erg_text *rows,
-                    const struct measured_steps *measured, const char *why)
+static int end_run(struct type_run *run, struct erg_text *rows,
+                   const struct measured_steps *measured, const char *why, struct erg_error *err)
 {
     run->active = false;
-    if (measured->steps < 1) {
+    if (measured->steps == 0) {
         warn(run, why);
-        return;
+        return 0;
     }
-    const double time_s = measured->steps_s / measured->steps;
-    const double powers = measured->energy_j / measured->time_s / run->planned.power_w;
+    const double powers = measured->power_w / run->planned_w;
     erg_log(ERG_LOG_INFO, "measured on %s: %.4g s an iteration, planned %.4g s", run->type->name,
-            time_s, run->planned.time_s);
-    erg_job_measured(rows, run->type->name, time_s / run->planned.time_s,
-                     isnan(powers) ? 1 : powers);
+            measured->time_s, run->planned_s);
+    return erg_profile_rows_scale(rows, run->type->name, measured->time_s / run->planned_s,
+                                  isnan(powers) ? 1 : powers, err);
 }
 
-static void look(struct type_run *run, struct erg_text *rows,
-                 const struct erg_job_measuring *measuring, bool late)
+static int look(struct type_run *run, struct erg_text *rows,
+                const struct erg_job_measuring *measuring, bool late, struct erg_error *err)
 {
-    char node[80], why[400] = "";
-    const bool there = is_there(run, node);
-    const bool foreign = node[0] && !has_node(run, measuring->live, node);
-    struct measured_steps measured = read_metrics(run->folder);
-    const bool enough = measured.steps >= ENOUGH_STEPS && measured.steps_s >= enough_s;
+    char why[400] = "";
+    struct erg_slurm_found job;
+    const bool known = erg_slurm_find(&job, run->comment, NULL) == ERG_ENGINE_DONE;
+    const bool there = !known || !erg_slurm_is_over(&job);
+    const bool foreign = known && job.nodes[0] && !has_node(run, measuring->live, job.nodes);
+    struct measured_steps measured = read_steps(run->folder);
+    const bool enough =
+        measured.steps >= ENOUGH_STEPS && (double)measured.steps * measured.time_s >= enough_s;
     if (there && !enough && !late && !foreign)
-        return;
+        return 0;
     if (there)
-        cancel(run);
+        leave(run, measuring);
     if (foreign) {
         measured.steps = 0;
-        snprintf(why, sizeof why, "job %lu ran on node %s, which has other GPUs by the live file",
-                 run->id, node);
+        snprintf(why, sizeof why, "job %u ran on node %s, which has other GPUs by the live file",
+                 run->id, job.nodes);
     } else if (!there)
-        snprintf(why, sizeof why, "job %lu ended%s%s before a step was measured, see %s.log",
-                 run->id, run->state[0] ? " as " : "", run->state, run->folder);
-    else if (strcmp(run->state, "PENDING") == 0)
-        snprintf(why, sizeof why, "job %lu got no GPU within %g s", run->id, measuring->limit_s);
+        snprintf(why, sizeof why, "job %u ended%s%s before %d steps were measured, see %s.log",
+                 run->id, job.state_text[0] ? " as " : "", job.state_text, ERG_RUN_ROW_LEAST_STEPS,
+                 run->folder);
+    else if (known && job.state == ERG_LIVE_PENDING)
+        snprintf(why, sizeof why, "job %u got no GPU within %g s", run->id, measuring->limit_s);
     else
-        snprintf(why, sizeof why, "job %lu measured no step within %g s", run->id,
-                 measuring->limit_s);
-    end_run(run, rows, &measured, why);
+        snprintf(why, sizeof why, "job %u measured fewer than %d steps within %g s", run->id,
+                 ERG_RUN_ROW_LEAST_STEPS, measuring->limit_s);
+    return end_run(run, rows, &measured, why, err);
 }
 
-static void start_all(struct type_run *runs, const struct erg_text *rows,
-                      const struct erg_job_measuring *measuring)
+/* Fails only when interrupted. */
+static int start_all(struct type_run *runs, const struct erg_text *rows,
+                     const struct erg_job_measuring *measuring, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &measuring->live->fleet;
     for (unsigned t = 0; t < fleet->types_count; t++) {
-        struct profile_line row;
+        struct type_run *run = &runs[t];
         struct erg_error why = {0};
-        bool known = false;
-        runs[t] = (struct type_run){.type = &fleet->types[t],
-                                    .folder = path_of(measuring->folder, &fleet->types[t], "")};
-        for (const char *line = rows->data; *line && read_row(&row, line, runs[t].type->name);
-             line += row.length)
-            known |= row.is_type;
-        if (!known)
-            continue;
-        if (plan_one(&runs[t], rows, measuring, &why) != 0 ||
-            start(&runs[t], measuring, &why) != 0) {
-            warn(&runs[t], why.message);
+        run->type = &fleet->types[t];
+        run->folder = path_of(measuring->folder, run->type, "");
+        int result = plan_one(run, rows, measuring, &why);
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        if (result == 0 && isnan(run->planned_s))
+            continue; /* the profile has nothing of the type */
+        if (result == 0)
+            result = start(run, measuring, &why);
+        if (result != 0) {
+            warn(run, why.message);
         } else {
-            runs[t].active = true;
-            erg_log(ERG_LOG_INFO, "measuring %ld layers on %s: job %lu",
-                    runs[t].layers ? runs[t].layers : measuring->job->model->layers,
-                    runs[t].type->name, runs[t].id);
+            run->active = true;
+            erg_log(ERG_LOG_INFO, "measuring %ld layers on %s: job %u",
+                    run->layers ? run->layers : measuring->job->model->layers, run->type->name,
+                    run->id);
         }
     }
+    return 0;
 }
 
 int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
@@ -464,24 +400,24 @@ int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measu
     const size_t count = measuring->live->fleet.types_count;
     const int64_t start_ns = erg_now_ns();
     struct type_run *runs = erg_xcalloc(count, sizeof *runs);
-    int result = 0;
     assert(rows->count > 0 && measuring->limit_s > 0);
-    start_all(runs, rows, measuring);
+    int result = start_all(runs, rows, measuring, err);
     for (size_t active = count; active > 0 && result == 0;) {
         const bool late = 1e-9 * (double)(erg_now_ns() - start_ns) >= measuring->limit_s;
         active = 0;
-        for (size_t t = 0; t < count; t++) {
+        for (size_t t = 0; t < count && result == 0; t++) {
             if (runs[t].active)
-                look(&runs[t], rows, measuring, late);
+                result = look(&runs[t], rows, measuring, late, err);
             active += runs[t].active;
         }
-        result = erg_interrupt_check(err);
+        if (result == 0)
+            result = erg_interrupt_check(err);
         if (active > 0 && result == 0)
             erg_sleep_ns(look_ns);
     }
     for (size_t t = 0; t < count; t++) {
-        if (runs[t].active)
-            cancel(&runs[t]);
+        if (runs[t].active || runs[t].lost)
+            leave(&runs[t], measuring);
         free(runs[t].folder);
     }
     free(runs);

@@ -29,12 +29,11 @@ struct erg_job_measuring {
  * and powers of a type change by measured over planned ones of one GPU. A job that does not fit
  * into one GPU is measured, and planned, with half of its layers, a quarter, or less, and random
  * weights. A type that could not be measured keeps its rows, and one warning names the reason.
- * Fails only when interrupted; no Slurm job of it is left then.
+ * Fails when interrupted. No Slurm job of it is left, also after a failure: one that Slurm got
+ * without an answer is found by its comment, and cancelled; if Slurm does not answer then, either,
+ * a warning names the comment.
  */
 int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
                     struct erg_error *err);
-
-/* Multiplies the times and powers of a type. */
-void erg_job_measured(struct erg_text *rows, const char *type, double times, double powers);
 
 #endif

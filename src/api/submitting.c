@@ -7,6 +7,7 @@
 #include "api/live_layout.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cluster/live/slurm_submit.h"
 #include "cluster/speed_table.h"
 #include "io/file.h"
 #include "io/subprocess.h"
@@ -23,7 +24,6 @@
 #include <unistd.h>
 
 enum {
-    SLURM_S = 60,
     MOST_SCRIPT_BYTES = 16 << 20,
     PLANNED = 8, /* times the GPUs asked for, that speeds are worked out for at most */
 };
@@ -385,13 +385,20 @@ static int write_folder(struct submitting *at, struct erg_error *err)
 
 /* ---- Slurm ---- */
 
-/* `late`: whether Slurm may yet have it. */
+static const char *comment_of(struct submitting *at)
+{
+    return erg_arena_printf(&at->arena, "ergon:1:%s", at->out->token);
+}
+
+/* `late`: Slurm may have the job, or may get it yet. */
 static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
 {
     const struct erg_live_request *request = &at->request;
     struct erg_arena *arena = &at->arena;
     struct erg_text wrap = {0};
-    struct erg_subprocess process;
+    struct erg_error why = {0};
+    uint32_t id;
+    const char *comment = comment_of(at);
     erg_text_add(&wrap, "--wrap=exec ");
     erg_subprocess_quote(&wrap, at->wish->program);
     erg_text_add(&wrap, " run-job ");
@@ -407,30 +414,26 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
         "--gres=gpu:1",
         "--signal=B:USR1@120",
         erg_arena_printf(arena, "--partition=%s", at->live->slurm.partition),
-        erg_arena_printf(arena, "--comment=ergon:1:%s", at->out->token),
+        erg_arena_printf(arena, "--comment=%s", comment),
         erg_arena_printf(arena, "--job-name=%s", request->name),
         erg_arena_printf(arena, "--output=%s/log", at->out->folder),
         erg_arena_printf(arena, "--chdir=%s", request->directory ? request->directory : "."),
         wrap.data,
         NULL};
-    *late = false;
-    int result = erg_subprocess_run(&process, words, NULL, SLURM_S, err);
+    const enum erg_engine_answer answer = erg_slurm_submit(&id, words, comment, &why);
     erg_text_release(&wrap);
-    if (result != 0)
-        return -1;
-    char *end = NULL;
-    *late = process.late;
-    at->out->id = strtoul(process.out.data, &end, 10);
-    if (process.late)
-        result = erg_fail(
-            err, ERG_FAILED,
-            "sbatch does not answer; the job may have been submitted, with the folder '%s'",
-            at->out->folder);
-    else if (process.status != 0 || end == process.out.data)
-        result = erg_fail(err, ERG_FAILED, "Slurm rejected the job: %s",
-                          erg_subprocess_reason(&process));
-    erg_subprocess_release(&process);
-    return result;
+    *late = answer == ERG_ENGINE_LATER;
+    at->out->id = id;
+    if (*late)
+        return erg_fail(err, ERG_FAILED,
+                        "sbatch got no answer from Slurm (%s); the job may have been submitted, "
+                        "with the folder '%s'",
+                        why.message, at->out->folder);
+    if (answer == ERG_ENGINE_BROKEN)
+        return erg_fail(err, why.status, "%s", why.message);
+    return answer == ERG_ENGINE_DONE
+               ? 0
+               : erg_fail(err, ERG_FAILED, "Slurm rejected the job: %s", why.message);
 }
 
 /* ---- all of it ---- */
@@ -453,28 +456,15 @@ static int submit_new(struct submitting *at, struct erg_error *err)
 }
 
 /* A job that Slurm still has is not to run twice. */
-static int check_gone(const char *token, struct erg_error *err)
+static int check_gone(struct submitting *at, struct erg_error *err)
 {
-    static const char *const words[] = {"squeue", "-h", "-a", "-o", "%i %k", NULL};
-    struct erg_subprocess process;
-    char comment[ERG_TOKEN_LENGTH + 16];
-    if (erg_subprocess_run(&process, words, NULL, SLURM_S, err) != 0)
-        return -1;
-    snprintf(comment, sizeof comment, " ergon:1:%s", token);
-    const char *found = strstr(process.out.data, comment);
-    int result = 0;
-    if (process.status != 0) {
-        result = erg_fail(err, ERG_FAILED, "asking Slurm for its jobs: %s",
-                          erg_subprocess_reason(&process));
-    } else if (found) {
-        const char *line = found;
-        while (line > process.out.data && line[-1] != '\n')
-            line--;
-        result = erg_fail(err, ERG_FAILED, "Slurm still has the job, as number %.*s",
-                          (int)(found - line), line);
-    }
-    erg_subprocess_release(&process);
-    return result;
+    struct erg_slurm_found found;
+    struct erg_error why = {0};
+    if (erg_slurm_find(&found, comment_of(at), &why) != ERG_ENGINE_DONE)
+        return erg_fail(err, ERG_FAILED, "asking Slurm for its jobs: %s", why.message);
+    return erg_slurm_is_over(&found)
+               ? 0
+               : erg_fail(err, ERG_FAILED, "Slurm still has the job, as number %u", found.id);
 }
 
 static int submit_again(struct submitting *at, struct erg_error *err)
@@ -493,7 +483,7 @@ static int submit_again(struct submitting *at, struct erg_error *err)
         out->folder = erg_file_path(at->live->slurm.spool, out->token);
         result = erg_job_folder_request(&at->request, at->live->slurm.spool, out->token, geteuid(),
                                         &at->arena, err) ||
-                         check_gone(out->token, err) || call_sbatch(at, &late, err)
+                         check_gone(at, err) || call_sbatch(at, &late, err)
                      ? -1
                      : 0;
     }

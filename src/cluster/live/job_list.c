@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "cluster/live/host_list.h"
+#include "cluster/live/slurm_read.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/subprocess.h"
@@ -18,14 +19,6 @@
 /* The comment, which is free text, comes last. */
 static const char format[] = "%i|%U|%u|%T|%r|%N|%D|%b|%M|%k";
 enum { FIELDS = 10, SLURM_S = 30, MOST_STATUS_BYTES = 64 << 20 };
-
-static bool is_one_of(const char *text, const char *const *words)
-{
-    for (size_t i = 0; words[i]; i++)
-        if (!strcmp(text, words[i]))
-            return true;
-    return false;
-}
 
 /* "1-02:03:04", "03:04"; NAN for other texts. */
 static double read_elapsed(const char *text)
@@ -77,11 +70,6 @@ static int read_gpus(const char *text)
 
 bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena)
 {
-    static const char *const waiting[] = {"PENDING",      "SPECIAL_EXIT", "REQUEUED",
-                                          "REQUEUE_HOLD", "REQUEUE_FED",  NULL};
-    static const char *const running[] = {"RUNNING",   "CONFIGURING", "COMPLETING",
-                                          "SUSPENDED", "STAGE_OUT",   "SIGNALING",
-                                          "STOPPED",   "RESIZING",    NULL};
     static const char head[] = "ergon:1:";
     char *fields[FIELDS], *rest = erg_arena_strdup(arena, text);
     size_t count = 0;
@@ -95,18 +83,19 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
     const char *token = rest + sizeof head - 1;
     if (strlen(token) != ERG_TOKEN_LENGTH || strspn(token, "0123456789abcdef") != ERG_TOKEN_LENGTH)
         return false;
+    const enum erg_live_state state = erg_slurm_job_state(fields[3]);
     *line = (struct erg_live_line){.id = fields[0],
                                    .user = fields[2],
                                    .state = fields[3],
                                    .reason = fields[4],
                                    .nodes = fields[5],
-                                   .waits = is_one_of(fields[3], waiting),
+                                   .waits = state == ERG_LIVE_PENDING,
                                    .since_s = NAN,
                                    .speed = NAN,
                                    .left_s = NAN,
                                    .begins_unix_s = NAN};
     memcpy(line->token, token, sizeof line->token);
-    line->ended = !line->waits && !is_one_of(fields[3], running);
+    line->ended = erg_live_state_is_over(state);
     if (!line->waits && !line->ended) {
         line->gpus = read_nodes(fields[6]) * read_gpus(fields[7]);
         line->since_s = read_elapsed(fields[8]);

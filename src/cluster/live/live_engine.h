@@ -30,6 +30,9 @@ enum erg_live_state {
     ERG_LIVE_UNKNOWN, /* must not be touched; its GPUs, if any, are taken */
 };
 
+/* Whether a job in this state has ended. */
+bool erg_live_state_is_over(enum erg_live_state state);
+
 /* A job in the partition or on one of the fleet's nodes. The snapshot owns strings. */
 struct erg_live_job {
     uint32_t id; /* 0: GPUs in use that belong to no visible job; UNKNOWN, without a user */

@@ -255,7 +255,7 @@ static bool is(struct slurm_span span, const char *word)
     return length_of(span) == strlen(word) && memcmp(span.at, word, length_of(span)) == 0;
 }
 
-static enum erg_live_state state_of(struct slurm_span text, bool no_priority)
+enum erg_live_state erg_slurm_job_state(const char *text)
 {
     static const struct {
         const char *text;
@@ -272,9 +272,8 @@ static enum erg_live_state state_of(struct slurm_span text, bool no_priority)
         {"LAUNCH_FAILED", ERG_LIVE_FAILED},  {"CANCELLED", ERG_LIVE_CANCELLED},
     };
     for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-        if (is(text, states[i].text))
-            return states[i].state == ERG_LIVE_PENDING && no_priority ? ERG_LIVE_HELD
-                                                                      : states[i].state;
+        if (strcmp(text, states[i].text) == 0)
+            return states[i].state;
     return ERG_LIVE_UNKNOWN;
 }
 
@@ -428,8 +427,10 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     field(fields, " Account=", &account);
     job->account = is(account, "(null)") ? "" : keep(account, arena);
     job->in_partition = is(in, partition);
-    job->state = state_of(state, is(priority, "0"));
     job->state_text = keep(state, arena);
+    job->state = erg_slurm_job_state(job->state_text);
+    if (job->state == ERG_LIVE_PENDING && is(priority, "0"))
+        job->state = ERG_LIVE_HELD;
     job->reason = keep(reason, arena);
     job->held_by_administrator = job->state == ERG_LIVE_HELD && is(reason, "JobHeldAdmin");
     read->is_started = is(state, "RUNNING");

@@ -59,6 +59,9 @@ bool erg_slurm_read_job(struct erg_slurm_job *job, const struct erg_slurm_nodes 
                         const char *partition, const char *record, size_t length,
                         struct erg_arena *arena);
 
+/* The state of a job by Slurm's word. A held job is PENDING, too: its priority tells. */
+enum erg_live_state erg_slurm_job_state(const char *text);
+
 /* A node's line. */
 struct erg_slurm_node {
     int node;               /* of the fleet; -1: another node */

@@ -118,3 +118,125 @@ int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_reques
     }
     return 0;
 }
+
+/* ---- rows read ---- */
+
+struct profile_table {
+    struct erg_csv *csv;
+    size_t type, nodes, gpus, time, power; /* columns */
+};
+
+static int open_table(struct profile_table *table, const struct erg_text *rows,
+                      struct erg_error *err)
+{
+    if (erg_csv_parse(&table->csv, "profile.csv", rows->data, rows->count, err) != 0)
+        return -1;
+    if (erg_csv_require(table->csv, "gpu_type", &table->type, err) == 0 &&
+        erg_csv_require(table->csv, "num_nodes", &table->nodes, err) == 0 &&
+        erg_csv_require(table->csv, "gpus_per_node", &table->gpus, err) == 0 &&
+        erg_csv_require(table->csv, "iter_time_s", &table->time, err) == 0 &&
+        erg_csv_require(table->csv, "gpu_power_w", &table->power, err) == 0)
+        return 0;
+    erg_csv_free(table->csv);
+    return -1;
+}
+
+static bool is_of(const struct profile_table *table, size_t row, const char *gpu)
+{
+    return strcmp(erg_csv_text(table->csv, row, table->type), gpu) == 0;
+}
+
+/* An empty field is NAN. */
+static int read_power(double *power_w, const struct profile_table *table, size_t row,
+                      struct erg_error *err)
+{
+    *power_w = NAN;
+    return *erg_csv_text(table->csv, row, table->power)
+               ? erg_csv_double(table->csv, row, table->power, power_w, err)
+               : 0;
+}
+
+int erg_profile_rows_one_gpu(double *time_s, double *power_w, const struct erg_text *rows,
+                             const char *gpu, struct erg_error *err)
+{
+    struct profile_table table;
+    int result = open_table(&table, rows, err);
+    *time_s = *power_w = NAN;
+    if (result != 0)
+        return -1;
+    for (size_t row = 0; result == 0 && row < erg_csv_rows(table.csv); row++) {
+        long nodes, gpus;
+        double row_s, row_w;
+        if (!is_of(&table, row, gpu))
+            continue;
+        *time_s = isnan(*time_s) ? INFINITY : *time_s;
+        result = erg_csv_long(table.csv, row, table.nodes, &nodes, err) ||
+                         erg_csv_long(table.csv, row, table.gpus, &gpus, err) ||
+                         erg_csv_double(table.csv, row, table.time, &row_s, err) ||
+                         read_power(&row_w, &table, row, err)
+                     ? -1
+                     : 0;
+        if (result == 0 && nodes == 1 && gpus == 1 && row_s > 0 && row_s < *time_s) {
+            *time_s = row_s;
+            *power_w = row_w;
+        }
+    }
+    erg_csv_free(table.csv);
+    return result;
+}
+
+static void add_unchanged(struct erg_text *out, const struct profile_table *table, size_t row)
+{
+    for (size_t column = 0; erg_csv_header(table->csv, column); column++)
+        erg_csv_add(out, erg_csv_text(table->csv, row, column));
+    erg_csv_end_row(out);
+}
+
+static int add_scaled(struct erg_text *out, const struct profile_table *table, size_t row,
+                      double times, double powers, struct erg_error *err)
+{
+    double time_s, power_w;
+    if (erg_csv_double(table->csv, row, table->time, &time_s, err) != 0 ||
+        read_power(&power_w, table, row, err) != 0)
+        return -1;
+    if (!(time_s > 0)) { /* nothing fits */
+        add_unchanged(out, table, row);
+        return 0;
+    }
+    for (size_t column = 0; erg_csv_header(table->csv, column); column++)
+        if (column == table->time)
+            erg_csv_add_double(out, rounded(time_s * times));
+        else if (column == table->power && !isnan(power_w))
+            erg_csv_add_double(out, rounded(power_w * powers));
+        else
+            erg_csv_add(out, erg_csv_text(table->csv, row, column));
+    erg_csv_end_row(out);
+    return 0;
+}
+
+int erg_profile_rows_scale(struct erg_text *rows, const char *gpu, double times, double powers,
+                           struct erg_error *err)
+{
+    struct profile_table table;
+    struct erg_text out = {0};
+    int result = open_table(&table, rows, err);
+    if (result != 0)
+        return -1;
+    for (size_t column = 0; erg_csv_header(table.csv, column); column++)
+        erg_csv_add(&out, erg_csv_header(table.csv, column));
+    erg_csv_end_row(&out);
+    for (size_t row = 0; result == 0 && row < erg_csv_rows(table.csv); row++) {
+        if (is_of(&table, row, gpu))
+            result = add_scaled(&out, &table, row, times, powers, err);
+        else
+            add_unchanged(&out, &table, row);
+    }
+    erg_csv_free(table.csv);
+    if (result != 0) {
+        erg_text_release(&out);
+        return -1;
+    }
+    erg_text_release(rows);
+    *rows = out;
+    return 0;
+}

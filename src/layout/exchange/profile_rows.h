@@ -31,4 +31,15 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
 int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_request *request,
                      const char *gpu, int gpus_per_node, struct erg_error *err);
 
+/*
+ * The fastest of such rows, with their header, for one GPU of a type. INFINITY s: none of the
+ * type's rows has a time for one GPU; NAN s: no row is of the type; NAN W: not known.
+ */
+int erg_profile_rows_one_gpu(double *time_s, double *power_w, const struct erg_text *rows,
+                             const char *gpu, struct erg_error *err);
+
+/* Multiplies the times and powers of a type, where the rows have them. */
+int erg_profile_rows_scale(struct erg_text *rows, const char *gpu, double times, double powers,
+                           struct erg_error *err);
+
 #endif
