@@ -58,9 +58,27 @@ static void test_switching_nodes(void **state)
 {
     (void)state;
     struct erg_error err;
+    /* A scontrol that notes its calls: slurm.conf is read once after each snapshot. */
+    char *path = erg_xstrdup(getenv("PATH"));
+    struct erg_text line = {0};
+    shell("mkdir @/bin && printf '#!/bin/sh\\necho \"$*\" >>@/calls\\nPATH=%s exec scontrol "
+          "$*\\n' \"$PATH\" >@/bin/scontrol && chmod +x @/bin/scontrol");
+    erg_text_printf(&line, "%s:%s", in_folder("bin"), path);
+    setenv("PATH", line.data, 1);
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err)); /* it is on */
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
+    assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->sleep(engine, A2, &err));
+    assert_string_equal(err.message,
+                        "it is in a partition of SuspendExcParts=urgent2,stays in slurm.conf");
+    assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->sleep(engine, H1, &err));
+    shell("test $(grep -c 'show config' @/calls) = 1");
+    assert_int_equal(await_node(A2, ERG_NODE_UP), ERG_NODE_UP);
+    assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->sleep(engine, A2, &err));
+    shell("test $(grep -c 'show config' @/calls) = 2");
+    setenv("PATH", path, 1);
+    free(path);
+    erg_text_release(&line);
     assert_int_equal(await_node(A1, ERG_NODE_OFF), ERG_NODE_OFF);
     assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
     assert_answer(ERG_ENGINE_REFUSED, err, engine->calls->sleep(engine, H1, &err));
@@ -178,7 +196,8 @@ static int begin_here(void **state)
     (void)state;
     return begin_with("POWER=86400 'EXTRA=ReturnToService=1\\nMinJobAge=2\\nFirstJobId=10\\n"
                       "MaxJobId=15\\nPreemptType=preempt/partition_prio\\nPreemptMode=REQUEUE\\n"
-                      "SuspendExcNodes=h[1-2]\\n"
+                      "SuspendExcNodes=h[1-2]\\nSuspendExcParts=urgent2,stays\\n"
+                      "PartitionName=urgent2 Nodes=h1\\nPartitionName=stays Nodes=a2\\n"
                       "PartitionName=urgent Nodes=ALL PriorityTier=20 State=UP'");
 }
 

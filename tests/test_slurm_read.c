@@ -465,6 +465,46 @@ static void test_values(void **state)
     "\nKillWait                = " wait " sec\nMinJobAge               = " age                     \
     " sec\nJobSubmitPlugins        = " plugins "\n"
 
+/* What slurm.conf says of nodes that stay on. */
+static void test_sleep(void **state)
+{
+    (void)state;
+    static const char program[] = "SuspendProgram          = /bin/off\n";
+    static const struct {
+        const char *config, *why; /* NULL: may be switched off */
+    } cases[] = {
+        {"SuspendExcNodes         = (null)\n", NULL},
+        {"SuspendExcNodes         = h[1-9],k1\n", NULL},
+        {"SuspendExcNodes         = h1,a[1-2]\n", "among SuspendExcNodes=h1,a[1-2] in slurm.conf"},
+        {"SuspendExcNodes         = h[1-2]:1,a[1-4]:2\n", "among SuspendExcNodes="},
+        {"SuspendExcNodes         = h[1-2]:1\n", NULL},
+        {"SuspendExcNodes         = a[1\n", "among SuspendExcNodes="},
+        {"SuspendExcParts         = (null)\n", NULL},
+        {"SuspendExcParts         = ergo,ergons,her\n", NULL},
+        {"SuspendExcParts         = x,other\n",
+         "in a partition of SuspendExcParts=x,other in slurm.conf"},
+        {"SuspendExcStates        = (null)\n", NULL},
+        {"SuspendExcStates        = DRAIN,RESERVE,CLOUDS\n", NULL},
+        {"SuspendExcStates        = drain,reserved\n",
+         "its state IDLE+CLOUD+RESERVED is among SuspendExcStates=drain,reserved in slurm.conf"},
+        {"SuspendExcStates        = NOT_RESPONDING,CLOUD\n", "among SuspendExcStates="},
+    };
+    const struct erg_slurm_node node = {
+        .name = "a1", .state_text = "IDLE+CLOUD+RESERVED", .partitions = "ergon,other"};
+    struct erg_error err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_text config = {0};
+        erg_text_printf(&config, "%s%s", program, cases[i].config);
+        if (cases[i].why)
+            assert_fails(erg_slurm_may_sleep(&node, config.data, &err), &err, cases[i].why);
+        else
+            assert_ok(erg_slurm_may_sleep(&node, config.data, &err), &err);
+        erg_text_release(&config);
+    }
+    assert_fails(erg_slurm_may_sleep(&node, cases[0].config, &err), &err,
+                 "slurm.conf has no SuspendProgram");
+}
+
 static void test_advice(void **state)
 {
     (void)state;
@@ -527,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_failures_of_commands),
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_sleep),
         cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

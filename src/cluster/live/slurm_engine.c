@@ -25,6 +25,7 @@ struct slurm_engine {
     char **names; /* by node */
     char *partition;
     struct erg_slurm_nodes nodes;
+    struct erg_text config; /* slurmctld's slurm.conf; "": not read since the last snapshot */
 };
 
 struct slurm_jobs {
@@ -341,6 +342,22 @@ static enum erg_engine_answer kill_job(struct erg_live_engine *base, uint32_t id
 
 /* ---- nodes ---- */
 
+/* Returns DONE if slurm.conf lets a node be switched off. */
+static enum erg_engine_answer may_sleep(struct slurm_engine *engine,
+                                        const struct erg_slurm_node *node, struct erg_error *err)
+{
+    static const char *const words[] = {"scontrol", "show", "config", NULL};
+    enum erg_engine_answer answer = ERG_ENGINE_DONE;
+    if (engine->config.count == 0)
+        answer = erg_slurm_command(words, patience_s, &engine->config, err);
+    if (answer != ERG_ENGINE_DONE) {
+        erg_text_release(&engine->config);
+        return answer;
+    }
+    return erg_slurm_may_sleep(node, engine->config.data, err) == 0 ? ERG_ENGINE_DONE
+                                                                    : ERG_ENGINE_REFUSED;
+}
+
 static enum erg_engine_answer switch_node(struct erg_live_engine *base, int node, bool on,
                                           struct erg_error *err)
 {
@@ -362,7 +379,10 @@ static enum erg_engine_answer switch_node(struct erg_live_engine *base, int node
             const char *name = erg_arena_printf(&arena, "NodeName=%s", engine->names[node]);
             const char *words[] = {"scontrol", "update", name,
                                    on ? "State=POWER_UP" : "State=POWER_DOWN", NULL};
-            answer = run(words, patience_s, err);
+            if (!on)
+                answer = may_sleep(engine, &now, err);
+            if (answer == ERG_ENGINE_DONE)
+                answer = run(words, patience_s, err);
         } else if (state == ERG_NODE_DOWN || state == ERG_NODE_UNKNOWN || (!on && rises)) {
             erg_fail(err, ERG_FAILED, "node %s is %s, expected a node that is %s",
                      engine->names[node], known ? now.state_text : "unknown to Slurm",
@@ -380,41 +400,10 @@ static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, str
     return switch_node(engine, node, true, err);
 }
 
-/* Returns DONE if Slurm's own settings let a node be switched off. */
-static enum erg_engine_answer may_sleep(const struct slurm_engine *engine, int node,
-                                        struct erg_error *err)
-{
-    static const char *const words[] = {"scontrol", "show", "config", NULL};
-    struct erg_arena arena = {0};
-    struct erg_text text = {0};
-    struct erg_host_list stay = {0};
-    enum erg_engine_answer answer = erg_slurm_command(words, patience_s, &text, err);
-    if (answer == ERG_ENGINE_DONE) {
-        const char *program = erg_slurm_value(text.data, "SuspendProgram", &arena);
-        const char *names = erg_slurm_value(text.data, "SuspendExcNodes", &arena);
-        const bool none = !program || strcmp(program, "(null)") == 0;
-        bool stays = names && strcmp(names, "(null)") != 0 &&
-                     erg_host_list_add(&stay, names, NULL) != 0; /* not understood: all */
-        for (size_t i = 0; i < stay.count; i++)
-            stays = stays || strcmp(stay.items[i], engine->names[node]) == 0;
-        if (none || stays)
-            answer = ERG_ENGINE_REFUSED;
-        if (none)
-            erg_fail(err, ERG_FAILED, "slurm.conf has no SuspendProgram");
-        else if (stays)
-            erg_fail(err, ERG_FAILED, "it is among SuspendExcNodes=%s in slurm.conf", names);
-    }
-    erg_host_list_release(&stay);
-    erg_text_release(&text);
-    erg_arena_release(&arena);
-    return answer;
-}
-
 static enum erg_engine_answer put_to_sleep(struct erg_live_engine *engine, int node,
                                            struct erg_error *err)
 {
-    const enum erg_engine_answer answer = may_sleep(of(engine), node, err);
-    return answer == ERG_ENGINE_DONE ? switch_node(engine, node, false, err) : answer;
+    return switch_node(engine, node, false, err);
 }
 
 /* ---- the snapshot ---- */
@@ -629,6 +618,7 @@ static enum erg_engine_answer take_snapshot(struct erg_live_engine *base,
                          erg_xcalloc(nodes, sizeof *use.explained)};
     struct slurm_jobs jobs = {0};
     erg_live_snapshot_release(snapshot);
+    erg_text_release(&engine->config);
     snapshot->at_s = now_s(base);
     /* Jobs first: nodes show jobs that start between the two queries. */
     enum erg_engine_answer answer = read_jobs(engine, &jobs, &snapshot->strings, err);
@@ -655,6 +645,7 @@ static void close_engine(struct erg_live_engine *base)
 {
     struct slurm_engine *engine = of(base);
     erg_slurm_nodes_release(&engine->nodes);
+    erg_text_release(&engine->config);
     for (int i = 0; engine->names && i < engine->fleet->nodes; i++)
         free(engine->names[i]);
     free(engine->names);

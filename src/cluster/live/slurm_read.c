@@ -1,5 +1,5 @@
 /* Parses the output of Slurm's commands. */
-#define _GNU_SOURCE /* memmem, timegm, strptime */
+#define _GNU_SOURCE /* memmem, timegm, strptime, strncasecmp */
 #include "cluster/live/slurm_read.h"
 
 #include "base/text.h"
@@ -593,6 +593,8 @@ bool erg_slurm_next_node(const char **text, struct erg_slurm_node *node,
     field(fields, " State=", &value);
     node->state_text = keep(value, arena);
     node->live.state = erg_slurm_node_state(node->state_text);
+    field(fields, " Partitions=", &value);
+    node->partitions = keep(value, arena);
     if (reason) {
         const char *stop = memchr(reason, '\n', (size_t)(line.end - reason));
         node->live.reason = keep((struct slurm_span){reason + 8, stop ? stop : line.end}, arena);
@@ -627,4 +629,63 @@ const char *erg_slurm_value(const char *text, const char *key, struct erg_arena 
         }
     }
     return NULL;
+}
+
+/* ---- nodes that stay on ---- */
+
+/* Whether two lists, whose words stand between any of these characters, share a word. */
+static bool share_word(const char *a, const char *b, const char *between)
+{
+    for (size_t length; a += strspn(a, between), (length = strcspn(a, between)) > 0; a += length)
+        for (const char *at = b; at += strspn(at, between), *at; at += strcspn(at, between))
+            if (strcspn(at, between) == length && strncasecmp(a, at, length) == 0)
+                return true;
+    return false;
+}
+
+/* "h[1-9]:2,k1": Slurm chooses two of these nodes, so that all of them count as listed. */
+static bool lists_node(const char *list, const char *name)
+{
+    struct erg_host_list hosts = {0};
+    struct erg_text names = {0};
+    for (const char *at = list; *at; at++)
+        if (*at == ':')
+            at += strspn(at + 1, "0123456789");
+        else
+            erg_text_add_bytes(&names, at, 1);
+    bool is = names.count && erg_host_list_add(&hosts, names.data, NULL) != 0; /* unclear: all */
+    for (size_t i = 0; i < hosts.count; i++)
+        is = is || strcmp(hosts.items[i], name) == 0;
+    erg_host_list_release(&hosts);
+    erg_text_release(&names);
+    return is;
+}
+
+int erg_slurm_may_sleep(const struct erg_slurm_node *node, const char *config,
+                        struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    const char *values[4];
+    static const char *const keys[] = {"SuspendProgram", "SuspendExcNodes", "SuspendExcParts",
+                                       "SuspendExcStates"};
+    int result = 0;
+    for (int i = 0; i < 4; i++) {
+        values[i] = erg_slurm_value(config, keys[i], &arena);
+        if (!values[i] || strcmp(values[i], "(null)") == 0)
+            values[i] = "";
+    }
+    if (!*values[0])
+        result = erg_fail(err, ERG_FAILED, "slurm.conf has no SuspendProgram");
+    else if (lists_node(values[1], node->name))
+        result =
+            erg_fail(err, ERG_FAILED, "it is among SuspendExcNodes=%s in slurm.conf", values[1]);
+    else if (share_word(values[2], node->partitions, ", "))
+        result = erg_fail(err, ERG_FAILED,
+                          "it is in a partition of SuspendExcParts=%s in slurm.conf", values[2]);
+    else if (share_word(values[3], node->state_text, ", +*#~%$@^!-"))
+        result =
+            erg_fail(err, ERG_FAILED, "its state %s is among SuspendExcStates=%s in slurm.conf",
+                     node->state_text, values[3]);
+    erg_arena_release(&arena);
+    return result;
 }

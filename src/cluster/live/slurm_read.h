@@ -65,8 +65,9 @@ enum erg_live_state erg_slurm_job_state(const char *text);
 /* A node's line. */
 struct erg_slurm_node {
     int node;               /* of the fleet; -1: another node */
-    const char *name;       /* the arena owns these three */
+    const char *name;       /* the arena owns these four */
     const char *state_text; /* "IDLE+DRAIN" */
+    const char *partitions; /* "ergon,other" */
     struct erg_live_node live;
     struct erg_slurm_gres has, used;
     bool is_used_known;
@@ -75,6 +76,11 @@ struct erg_slurm_node {
 bool erg_slurm_next_node(const char **text, struct erg_slurm_node *node,
                          const struct erg_slurm_nodes *nodes, struct erg_arena *arena);
 enum erg_live_node_state erg_slurm_node_state(const char *text);
+
+/* Fails, with the reason, where slurm.conf keeps a node on: SuspendProgram is missing, or one of
+ * SuspendExcNodes, SuspendExcParts and SuspendExcStates contains it. `config`: "show config". */
+int erg_slurm_may_sleep(const struct erg_slurm_node *node, const char *config,
+                        struct erg_error *err);
 
 /* The value of the first "key=value" or "key   = value" at the start of a word, up to a blank or,
  * in a configuration, to the end of the line; NULL if there is none. */
