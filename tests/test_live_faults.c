@@ -53,8 +53,8 @@ static void mini(const char *verb, const char *names)
                      0);
 }
 
-/* `more`: lines of the live file; `extra`: of slurm.conf, with \n between them. */
-static void begin_with(const char *more, const char *extra)
+/* `more`: lines of the live file; `settings`: of the cluster. */
+static void begin_with(const char *more, const char *settings)
 {
     const char *seed = getenv("LIVE_SEED");
     char text[2000];
@@ -72,8 +72,8 @@ static void begin_with(const char *more, const char *extra)
     assert_true(chmod(folder, 0755) == 0);
     mkdir(in_folder("spool"), 0777);
     chmod(in_folder("spool"), 01777);
-    snprintf(text, sizeof text, "OWNER=%d NODES='h:1:h800:8 b:2:a100-40:4' CPUS=16 EXTRA='%s'",
-             (int)getpid(), extra);
+    snprintf(text, sizeof text, "OWNER=%d NODES='h:1:h800:8 b:2:a100-40:4' CPUS=16 %s",
+             (int)getpid(), settings);
     mini("start", text);
     setenv("SLURM_CONF", in_folder("mini/slurm.conf"), 1);
 }
@@ -550,8 +550,8 @@ static void test_foreign_jobs(void **state)
 static void test_preempted(void **state)
 {
     (void)state;
-    begin_with("", "PreemptType=preempt/partition_prio\\nPreemptMode=REQUEUE\\n"
-                   "PartitionName=urgent Nodes=h1 PriorityTier=100 PreemptMode=OFF State=UP");
+    begin_with("", "EXTRA='PreemptType=preempt/partition_prio\\nPreemptMode=REQUEUE\\n"
+                   "PartitionName=urgent Nodes=h1 PriorityTier=100 PreemptMode=OFF State=UP'");
     start_controller();
     submit(8, 300, "");
     await_line("steps", " h1 ");
@@ -750,6 +750,58 @@ static void test_power_cap(void **state)
     assert_true(most_w <= cap_w + 1);
 }
 
+/* ---- nodes that save power ---- */
+
+/* Until as many nodes as that are off, for Slurm and in truth: SuspendProgram has ended slurmd. */
+static void await_nodes_off(long count)
+{
+    for (int i = 0; i < 300; i++) {
+        if (shell_of("test $(scontrol -o show node | grep -c '+POWERED_DOWN ') = %ld && "
+                     "test $('" ERGON_TEST_SOURCE_DIR
+                     "/tests/live/mini-cluster.sh' list @/mini | grep -c ' -$') = %ld",
+                     count, count) == 0)
+            return;
+        wait_s(0.1);
+    }
+    show();
+    shell_of("scontrol -o show node | grep -o 'NodeName=[^ ]*\\|State=[^ ]*'");
+    fail_msg("%ld nodes should be off", count);
+}
+
+/* A job keeps its nodes on; a node that is off is switched on for the job that comes next. */
+static void test_nodes_save_power(void **state)
+{
+    (void)state;
+    begin_with("power_saving: {after_s: 60, wake_s: 60}\n", "POWER=86400");
+    submit(8, 100000, ""); /* on h1, or on both others */
+    controller = start_schedule("--policy", "fcfs", "schedule.log");
+    await_line("steps", " step ");
+    const bool on_h1 = lines_with("steps", " h1 ") > 0;
+    const long idle = on_h1 ? 2 : 1;
+    await_nodes_off(idle);
+    assert_int_equal(lines_with("schedule.log", ": sleep, since no job needs it"), idle);
+    assert_int_equal(lines_with("schedule.log", ": wake"), 0);
+    const double off_s = unix_s();
+    submit(4, 30, "");
+    await_ended(1);
+    assert_int_equal(ends(jobs[1].id, "COMPLETED"), 1);
+    assert_true(lines_with("schedule.log", "job 2: wake of node ") >= 1);
+    assert_int_equal(shell_of("scancel %ld; for i in $(seq 300); do test -z \"$(squeue -h)\" && "
+                              "exit 0; sleep 0.1; done; exit 1",
+                              jobs[0].id),
+                     0);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    assert_int_equal(incarnations(steps, jobs[0].token), 1);
+    for (size_t k = 0; k < steps->stretches_count; k++) {
+        const struct stretch *one = &steps->stretches[k];
+        const bool first = strcmp(one->token, jobs[0].token) == 0;
+        assert_int_equal(strncmp(one->gpu, "h1", 2) == 0, first == on_h1);
+        assert_true(first || one->from_s > off_s);
+    }
+}
+
 static int end(void **state)
 {
     if (folder[0] && access(in_folder("mini"), F_OK) == 0)
@@ -766,15 +818,22 @@ int main(int argc, char **argv)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_controller_killed), cmocka_unit_test(test_two_controllers),
-        cmocka_unit_test(test_users_cancel),      cmocka_unit_test(test_foreign_jobs),
-        cmocka_unit_test(test_garbage),           cmocka_unit_test(test_power_cap),
-        cmocka_unit_test(test_slurmctld_ended),   cmocka_unit_test(test_slurmctld_killed),
-        cmocka_unit_test(test_users_commands),    cmocka_unit_test(test_trainers_misbehave),
-        cmocka_unit_test(test_preempted),         cmocka_unit_test(test_nodes_fail),
+        cmocka_unit_test(test_controller_killed),
+        cmocka_unit_test(test_two_controllers),
+        cmocka_unit_test(test_users_cancel),
+        cmocka_unit_test(test_foreign_jobs),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_power_cap),
+        cmocka_unit_test(test_nodes_save_power),
+        cmocka_unit_test(test_slurmctld_ended),
+        cmocka_unit_test(test_slurmctld_killed),
+        cmocka_unit_test(test_users_commands),
+        cmocka_unit_test(test_trainers_misbehave),
+        cmocka_unit_test(test_preempted),
+        cmocka_unit_test(test_nodes_fail),
         cmocka_unit_test(test_spool_full),
     };
-    enum { QUICK = 6 };
+    enum { QUICK = 7 };
     struct CMUnitTest chosen[sizeof tests / sizeof *tests];
     size_t count = 0;
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
