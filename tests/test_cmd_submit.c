@@ -291,6 +291,80 @@ static void jobs_bring_their_profile(void **state)
     shell("rm -r @/spool/*");
 }
 
+/* An incarnation on GPUs of a type; the words of its srun are in `asked`. */
+static void check_incarnation(const char *token, const char *type, int gpus, const char *says)
+{
+    const struct erg_live_plan plan = {.type = type,
+                                       .nodes = 1,
+                                       .gpus_per_node = gpus,
+                                       .slowdown = 1,
+                                       .power_w = NAN,
+                                       .iteration_s = NAN};
+    struct erg_error err;
+    char text[16];
+    struct erg_text line = {0};
+    assert_ok(erg_job_folder_plan(in_folder("spool"), token, geteuid(), &plan, &err), &err);
+    snprintf(text, sizeof text, "%d", gpus);
+    setenv("SLURM_JOB_NUM_NODES", "1", 1);
+    setenv("SLURM_GPUS_ON_NODE", text, 1);
+    erg_text_printf(&line, "run-job @/spool/%s", token);
+    check(0, says, line.data);
+    unsetenv("SLURM_JOB_NUM_NODES");
+    unsetenv("SLURM_GPUS_ON_NODE");
+    erg_text_release(&line);
+}
+
+/* A job with a plan of its own runs by it where its layout and GPUs are the plan's. */
+static void jobs_run_by_their_plan(void **state)
+{
+    (void)state;
+    struct erg_text line = {0};
+    write_program("bin/sbatch", "#!/bin/sh\necho 19\n");
+    write_program("bin/srun", "#!/bin/sh\nprintf '%s ' \"$@\" >@/asked\n");
+    write_text("planned.yaml", "model: model\n"
+                               "cluster: {nodes: 1, gpus_per_node: 2, gpu: A100-SXM4-40GB}\n"
+                               "tensor: 2\nmicrobatch_size: 4\nmicrobatches: 4\nsequence: 32\n"
+                               "train: {data: [{file: tokens.bin}], updates: 8, "
+                               "learning_rate: 0.01}\n");
+    check(0, "plan.json", "optimize @/planned.yaml -o @/opt");
+    shell("sed 's/sequence: 32/sequence: 16/' @/planned.yaml >@/short.yaml; "
+          "sed 's/microbatches: 4/microbatches: 6/' @/planned.yaml >@/six.yaml");
+    check(2, "--point=2 needs --plan", "submit --live @/live.yaml @/planned.yaml -- --point=2");
+    check(1, "none.json", "submit --live @/live.yaml @/planned.yaml -- --plan @/none.json");
+    check(2, "plan.json: it is a plan for sequences of 32 tokens, expected 16",
+          "submit --live @/live.yaml @/short.yaml -- --plan @/opt/plan.json");
+    check(2,
+          "plan.json: it is a plan for 4 microbatches of 4, which do not divide the job's batch "
+          "of 24",
+          "submit --live @/live.yaml @/six.yaml -- -p@/opt/plan.json");
+    check(2, "plan.json: it is a plan for the model ",
+          "submit --live @/small.yaml @/deep.yaml -- --plan=@/opt/plan.json");
+    shell("test -z \"$(ls @/spool)\"");
+
+    check(0, "job 19",
+          "submit --live @/live.yaml @/planned.yaml -- --point=2 --plan @/opt/plan.json --steps 9 "
+          "-m sequential+clocks --lock-clocks");
+    shell("mv @/opt @/gone");
+    const char *token = token_in_spool();
+    erg_text_printf(&line,
+                    "grep -q -- ' --output @/spool/%s/run --steps 9 --point=2 -m sequential+clocks "
+                    "--lock-clocks --plan @/spool/%s/job.plan.json $' @/asked",
+                    token, token);
+    check_incarnation(token, "A100-SXM4-40GB", 2, "incarnation 1 runs by the job's plan");
+    shell(line.data);
+    line.count = 0;
+    erg_text_printf(&line, "grep -q -- ' --output @/spool/%s/run --steps 9 $' @/asked", token);
+    check_incarnation(token, "A100-SXM4-40GB", 1,
+                      "incarnation 2 cannot run by the job's plan and runs one operation after the "
+                      "other: ");
+    shell(line.data);
+    check_incarnation(token, "a40", 2, "the plan is one for A100-SXM4-40GB, expected a40");
+    shell(line.data);
+    check_incarnation(token, "a100-sxm4-40gb", 2, "microbatches of 4 (of the job's plan)");
+    shell("grep -q -- --plan @/asked && rm -r @/spool/*");
+    erg_text_release(&line);
+}
+
 /* A Slurm that has the job of the last sbatch after `looks` commands squeue, and ends it. */
 static void fake_slurm(const char *sbatch, const char *state, int looks)
 {
@@ -591,6 +665,7 @@ int main(void)
         cmocka_unit_test(deadlines_are_read),
         cmocka_unit_test(sbatch_gets_all),
         cmocka_unit_test(jobs_bring_their_profile),
+        cmocka_unit_test(jobs_run_by_their_plan),
         cmocka_unit_test(interrupted_measuring_leaves_no_job),
         cmocka_unit_test(lost_submissions_are_found),
         cmocka_unit_test(run_job_ends_as_the_trainer),

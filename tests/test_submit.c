@@ -316,6 +316,99 @@ static void ergon_train_moves(void **state)
     erg_text_release(&line);
 }
 
+/* ---- a plan of its own ---- */
+
+static void await_log(const struct submitted *job, const char *text)
+{
+    for (int i = 0;; i++) {
+        char *log = read_in(job, "log");
+        const bool found = strstr(log, text) != NULL;
+        if (!found && i == 300)
+            fail_msg("the log lacks \"%s\":\n%s", text, log);
+        free(log);
+        if (found)
+            return;
+        erg_sleep_ns(100000000);
+    }
+}
+
+/* Until the pipeline's iteration was planned to take so long. */
+static void await_planned_s(const struct submitted *job, double planned_s)
+{
+    char path[80];
+    snprintf(path, sizeof path, "spool/%s/run/metrics.jsonl", job->token);
+    for (int i = 0; i < 300; i++, erg_sleep_ns(100000000)) {
+        if (access(in_folder(path), F_OK) != 0)
+            continue;
+        char *metrics = read_in(job, "run/metrics.jsonl"), *end = strrchr(metrics, '\n');
+        char *line = end;
+        while (line && line > metrics && line[-1] != '\n')
+            line--;
+        json_t *object = line ? json_loadb(line, (size_t)(end - line), 0, NULL) : NULL;
+        const json_t *ms = json_object_get(object, "planned_ms");
+        const bool is = fabs(1e-3 * json_number_value(ms) / planned_s - 1) < 1e-7;
+        json_decref(object);
+        free(metrics);
+        if (is)
+            return;
+    }
+    fail_msg("no iteration is planned to take %.9g s", planned_s);
+}
+
+/* On the GPUs of its plan a job follows its scheduler by points, on others it runs without. */
+static void jobs_follow_points(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_text line = {0};
+    write_text("planned.yaml",
+               "model: model\n"
+               "cluster: {nodes: 1, gpus_per_node: 2, gpu: A100-SXM4-40GB}\n"
+               "tensor: 2\nmicrobatch_size: 2\nmicrobatches: 4\nsequence: 16\n"
+               "train: {data: [{file: tokens.bin}], updates: 1000000, learning_rate: 0.001, "
+               "log_every: 1}\n");
+    erg_text_printf(&line, "optimize %s/planned.yaml -o %s/opt", folder, folder);
+    check_program(line.data, 0, "plan.json");
+    json_t *document = json_load_file(in_folder("opt/plan.json"), 0, NULL);
+    const json_t *points = json_object_get(
+        json_object_get(json_object_get(document, "methods"), "sequential+clocks"), "points");
+    const size_t last = json_array_size(points);
+    assert_true(last > 1);
+    struct submitted job =
+        submit_with("@/planned.yaml -- --device host --dtype float32 --plan @/opt/plan.json "
+                    "--method sequential+clocks --point 1");
+    place_by_hand(&job, "h1", 1, 2);
+    await_report(&job, 1, ERG_JOB_TRAINING, NAN);
+    await_log(&job, "incarnation 1 runs by the job's plan");
+    const double first_s = json_number_value(json_object_get(json_array_get(points, 0), "time_s"));
+    const double last_s =
+        json_number_value(json_object_get(json_array_get(points, last - 1), "time_s"));
+    const struct erg_live_plan plan = {.number = 1,
+                                       .type = "h100",
+                                       .nodes = 1,
+                                       .gpus_per_node = 2,
+                                       .slowdown = last_s / first_s,
+                                       .power_w = NAN,
+                                       .iteration_s = NAN};
+    json_decref(document);
+    assert_true(last_s > 1.001 * first_s);
+    await_planned_s(&job, first_s);
+    assert_ok(erg_job_folder_plan(in_folder("spool"), job.token, geteuid(), &plan, &err), &err);
+    await_planned_s(&job, last_s);
+    ask_to_leave(&job);
+    await_state_of(&job, "SPECIAL_EXIT");
+    struct erg_report saved = await_report(&job, 1, ERG_JOB_SAVED, NAN);
+    place_by_hand(&job, "h1", 1, 1);
+    await_report(&job, 2, ERG_JOB_TRAINING, saved.iteration);
+    await_log(&job, "incarnation 2 cannot run by the job's plan and runs one operation after the "
+                    "other: ");
+    line.count = 0;
+    erg_text_printf(&line, "scancel %s", job.id);
+    shell(line.data);
+    await_state_of(&job, "CANCELLED");
+    erg_text_release(&line);
+}
+
 /* ---- measured before ---- */
 
 /* What "ergon submit" warns of. */
@@ -516,11 +609,9 @@ int main(void)
 {
     skip_without_slurm();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(programs_move),
-        cmocka_unit_test(failures_are_slurms),
-        cmocka_unit_test(ergon_train_moves),
-        cmocka_unit_test(speeds_are_measured),
-        cmocka_unit_test(half_of_a_job_is_measured),
+        cmocka_unit_test(programs_move),       cmocka_unit_test(failures_are_slurms),
+        cmocka_unit_test(ergon_train_moves),   cmocka_unit_test(jobs_follow_points),
+        cmocka_unit_test(speeds_are_measured), cmocka_unit_test(half_of_a_job_is_measured),
         cmocka_unit_test(run_job_requeues),
     };
     return cmocka_run_group_tests(tests, begin, end_mini_cluster);

@@ -18,7 +18,7 @@ struct erg_job_measuring {
     const char *folder; /* of the job, with its job.yaml */
     const struct erg_job *job;
     const char *program;        /* path of ergon */
-    const char *const *options; /* of ergon train */
+    const char *const *options; /* of ergon train, without those about plans */
     size_t option_count;
     bool plans;     /* the planner chooses the layout for one GPU */
     double limit_s; /* for each type, waiting for its GPU included */

@@ -2,6 +2,7 @@
 #include "api/job_running.h"
 
 #include "api/live_layout.h"
+#include "api/managed_plan.h"
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -161,16 +162,55 @@ static void add(struct words *words, const char *word)
     ERG_PUSH(words, items, word);
 }
 
-/* The job's file with a layout for the available GPUs. */
-static int prepare_training(struct job_running *at, const char **job, int *nodes, int *ranks,
-                            struct erg_error *err)
+/* The plan that the job was given, if it is one for these GPUs; NULL: none, with the reason in
+ * `why` if there is one. */
+static struct erg_plan *open_plan(const struct job_running *at, struct erg_error *why)
 {
+    const struct erg_live_request *request = &at->request;
+    struct erg_plan *plan;
+    bool any_type = false; /* the host rehearses any plan */
+    for (size_t i = 0; i < request->command_count; i++)
+        any_type |= strstr(request->command[i], "host") || !strcmp(request->command[i], "--force");
+    char *path = erg_managed_plan_path(at->folder);
+    const int result = erg_plan_load(&plan, path, why);
+    free(path);
+    if (result != 0)
+        return NULL;
+    if (erg_managed_plan_check_type(plan, at->plan.type, any_type, why) == 0)
+        return plan;
+    erg_plan_free(plan);
+    return NULL;
+}
+
+/* Whether the job that was chosen can run by its plan. */
+static bool follows(const struct erg_plan *plan, const char *path, const struct erg_text *text,
+                    struct erg_error *why)
+{
+    struct erg_job *job;
+    if (!plan || erg_job_parse(&job, path, text->data, text->count, NULL, why) != 0)
+        return false;
+    const bool result = erg_plan_check_job(plan, job, why) == 0;
+    erg_job_free(job);
+    return result;
+}
+
+/* The job's file with a layout for the available GPUs. `planned`: it runs by its plan. */
+static int prepare_training(struct job_running *at, const char **job, int *nodes, int *ranks,
+                            bool *planned, struct erg_error *err)
+{
+    struct erg_error why = {0};
+    struct erg_managed_options options;
+    erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
+    struct erg_plan *plan = options.plan ? open_plan(at, &why) : NULL;
+    const struct erg_layout own =
+        plan ? erg_managed_plan_layout(plan, at->request.batch) : (struct erg_layout){0};
     const struct erg_live_layout_request request = {
         .path = erg_arena_printf(&at->arena, "%s/job.yaml", at->folder),
         .plan = &at->plan,
         .nodes = at->nodes,
         .gpus_per_node = at->gpus_per_node,
-        .plans = erg_live_layout_plans(&at->request)};
+        .plans = erg_live_layout_plans(&at->request),
+        .other = plan ? &own : NULL};
     struct erg_live_layout chosen;
     *job = erg_arena_printf(&at->arena, "%s/job.%ld.yaml", at->folder, at->incarnation);
     int result = erg_live_layout_choose(&chosen, &request, err);
@@ -179,9 +219,18 @@ static int prepare_training(struct job_running *at, const char **job, int *nodes
     if (result == 0) {
         *nodes = chosen.nodes;
         *ranks = chosen.ranks;
+        *planned = follows(plan, *job, &chosen.job, &why);
         erg_log(ERG_LOG_INFO, "incarnation %ld trains on %d of %d GPUs: %s", at->incarnation,
                 chosen.ranks, at->nodes * at->gpus_per_node, chosen.why.data);
+        if (options.plan && *planned)
+            erg_log(ERG_LOG_INFO, "incarnation %ld runs by the job's plan", at->incarnation);
+        else if (options.plan)
+            erg_log(ERG_LOG_INFO,
+                    "incarnation %ld cannot run by the job's plan and runs one operation after "
+                    "the other: %s",
+                    at->incarnation, why.message);
     }
+    erg_plan_free(plan);
     erg_live_layout_release(&chosen);
     return result;
 }
@@ -192,7 +241,8 @@ static int make_command(struct job_running *at, struct words *words, struct erg_
     const struct erg_live_request *request = &at->request;
     int nodes = at->nodes, ranks = request->per_node ? nodes : nodes * at->gpus_per_node;
     const char *job = NULL;
-    if (request->trains && prepare_training(at, &job, &nodes, &ranks, err) != 0)
+    bool planned = false;
+    if (request->trains && prepare_training(at, &job, &nodes, &ranks, &planned, err) != 0)
         return -1;
     add(words, "srun");
     add(words, erg_arena_printf(&at->arena, "--nodes=%d", nodes));
@@ -211,8 +261,12 @@ static int make_command(struct job_running *at, struct words *words, struct erg_
         add(words, "--output");
         add(words, erg_arena_printf(&at->arena, "%s/run", at->folder));
     }
-    for (size_t i = 0; i < request->command_count; i++)
-        add(words, request->command[i]);
+    struct erg_managed_options options = {.without = request->command,
+                                          .without_count = request->command_count};
+    if (request->trains && !planned)
+        erg_managed_options_split(&options, request->command, request->command_count, &at->arena);
+    for (size_t i = 0; i < options.without_count; i++)
+        add(words, options.without[i]);
     add(words, NULL);
     return 0;
 }

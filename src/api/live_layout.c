@@ -246,12 +246,17 @@ int erg_live_layout_choose(struct erg_live_layout *chosen,
     *chosen = (struct erg_live_layout){.nodes = request->nodes};
     if (erg_live_layout_load(&job, request->path, err) != 0)
         return -1;
+    const long gpus = (long)request->nodes * request->gpus_per_node;
     int result = -1;
     if (request->plan->layout) {
         result = follow_plan(&chosen->job, job, request, &why) != 0 ||
-                         finish(chosen, request->path, "of the plan", &why) != 0
+                         finish(chosen, request->path, "of the scheduler's plan", &why) != 0
                      ? -1
                      : 0;
+    } else if (request->other && erg_layout_gpus(request->other) == gpus) {
+        const struct erg_cluster there = nodes_of(job, request);
+        erg_live_layout_write(&chosen->job, job, request->other, &there);
+        result = finish(chosen, request->path, "of the job's plan", &why);
     } else if (request->plans && request->plan->type) {
         result = ask_planner(&chosen->job, job, request, &why) != 0 ||
                          finish(chosen, request->path, "the planner's", &why) != 0

@@ -1,6 +1,7 @@
 /*
- * The layout of a live job on its assigned GPUs: that of the controller's plan, else the planner's,
- * else the job's own with as many copies as fit. The batch does not change.
+ * The layout of a live job on its assigned GPUs: that of the controller's plan, else that of the
+ * job's plan, else the planner's, else the job's own with as many copies as fit. The batch does not
+ * change.
  */
 #ifndef ERG_API_LIVE_LAYOUT_H
 #define ERG_API_LIVE_LAYOUT_H
@@ -12,7 +13,9 @@ struct erg_live_layout_request {
     const char *path;                 /* of the job's file */
     const struct erg_live_plan *plan; /* `type` NULL: there is none */
     int nodes, gpus_per_node;
-    bool plans; /* ask the planner */
+    bool plans;                     /* ask the planner */
+    const struct erg_layout *other; /* to be preferred to the planner's if it has as many ranks as
+                                     * there are GPUs; NULL: none */
 };
 
 struct erg_live_layout {

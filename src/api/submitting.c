@@ -5,6 +5,7 @@
 
 #include "api/job_measuring.h"
 #include "api/live_layout.h"
+#include "api/managed_plan.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cluster/live/slurm_submit.h"
@@ -35,6 +36,7 @@ struct submitting {
     struct erg_arena arena;
     struct erg_live_request request;
     struct erg_job *job;     /* of wish->job */
+    const char *plan;        /* file of a plan for it; NULL: none */
     struct erg_text profile; /* profile.csv */
     struct erg_text types;   /* that it speaks of */
     char *script;            /* text of a script, to be copied */
@@ -280,6 +282,24 @@ static int make_profile(struct submitting *at, struct erg_error *err)
     return result;
 }
 
+/* The options of ergon train; the place of the plan's copy follows when there is a folder. */
+static int set_options(struct submitting *at, struct erg_error *err)
+{
+    struct erg_live_request *request = &at->request;
+    struct erg_managed_options options;
+    erg_managed_options_split(&options, at->wish->arguments, at->wish->argument_count, &at->arena);
+    if (options.with_count && !options.plan)
+        return erg_fail(err, ERG_USAGE, "%s needs --plan", options.with[0]);
+    at->plan = options.plan;
+    request->command =
+        erg_arena_alloc(&at->arena, (at->wish->argument_count + 2) * sizeof *request->command);
+    for (size_t i = 0; i < options.without_count; i++)
+        request->command[request->command_count++] = options.without[i];
+    for (size_t i = 0; i < options.with_count; i++)
+        request->command[request->command_count++] = options.with[i];
+    return 0;
+}
+
 static int prepare_training(struct submitting *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
@@ -296,7 +316,7 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
             job->path);
     for (size_t i = 0; i < at->wish->argument_count; i++) {
         const char *option = at->wish->arguments[i];
-        static const char *const own[] = {"--auto", "--output", "-o", "--fresh", "--plan", "-p"};
+        static const char *const own[] = {"--auto", "--output", "-o", "--fresh"};
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
             if (strncmp(option, own[k], strlen(own[k])) == 0)
                 return erg_fail(err, ERG_USAGE,
@@ -313,12 +333,7 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
     request->iterations = (double)job->training->updates;
     request->gpus = (int)erg_cluster_gpus(&job->cluster);
     request->trains = true;
-    request->command =
-        erg_arena_alloc(&at->arena, (at->wish->argument_count + 1) * sizeof *request->command);
-    request->command_count = at->wish->argument_count;
-    for (size_t i = 0; i < at->wish->argument_count; i++)
-        request->command[i] = at->wish->arguments[i];
-    if (fill_request(at, err) != 0)
+    if (set_options(at, err) != 0 || fill_request(at, err) != 0)
         return -1;
     return make_profile(at, err);
 }
@@ -340,20 +355,32 @@ static int write_job(struct submitting *at, struct erg_error *err)
     if (!at->job)
         return 0;
     erg_live_layout_write(&job, at->job, &at->job->layout, NULL);
-    const int result = write_file(at, "job.yaml", job.data, job.count, err);
+    int result = write_file(at, "job.yaml", job.data, job.count, err);
     erg_text_release(&job);
+    if (result == 0 && at->plan)
+        result = erg_managed_plan_keep(at->out->folder, at->plan, at->job, err);
     return result;
+}
+
+static void add_plan(struct submitting *at)
+{
+    char *path = erg_managed_plan_path(at->out->folder);
+    at->request.command[at->request.command_count++] = "--plan";
+    at->request.command[at->request.command_count++] = erg_arena_strdup(&at->arena, path);
+    free(path);
 }
 
 /* The planner's speeds become measured ones, where that is asked for. */
 static int measure(struct submitting *at, struct erg_error *err)
 {
+    struct erg_managed_options options;
+    erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
     const struct erg_job_measuring measuring = {.live = at->live,
                                                 .folder = at->out->folder,
                                                 .job = at->job,
                                                 .program = at->wish->program,
-                                                .options = at->request.command,
-                                                .option_count = at->request.command_count,
+                                                .options = options.without,
+                                                .option_count = options.without_count,
                                                 .plans = erg_live_layout_plans(&at->request),
                                                 .limit_s = at->wish->measure_s};
     if (!(at->wish->measure_s > 0))
@@ -371,6 +398,8 @@ static int write_folder(struct submitting *at, struct erg_error *err)
     int result = write_job(at, err);
     if (result == 0)
         result = measure(at, err);
+    if (result == 0 && at->plan)
+        add_plan(at);
     if (result == 0 && at->profile.count)
         result = write_file(at, "profile.csv", at->profile.data, at->profile.count, err);
     if (result == 0 && at->script) {

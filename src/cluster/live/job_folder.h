@@ -9,6 +9,7 @@
  *   plan.json      shape, operating point and the policy's estimates; by the controller
  *   job.yaml       the job of "ergon train", or
  *   script         the user's program; by "ergon submit"
+ *   job.plan.json  optional: a plan that the job runs by; by "ergon submit"
  *   job.N.yaml     job.yaml with the layout of an incarnation; by "ergon run-job"
  *   run            folder of the run of "ergon train"
  *   log            output of the batch script

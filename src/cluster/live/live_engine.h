@@ -30,7 +30,7 @@ enum erg_live_state {
     ERG_LIVE_UNKNOWN, /* must not be touched; its GPUs, if any, are taken */
 };
 
-/* Whether a job in this state has ended. */
+/* Returns true if a job in this state has ended. */
 bool erg_live_state_is_over(enum erg_live_state state);
 
 /* A job in the partition or on one of the fleet's nodes. The snapshot owns strings. */

@@ -633,7 +633,7 @@ const char *erg_slurm_value(const char *text, const char *key, struct erg_arena 
 
 /* ---- nodes that stay on ---- */
 
-/* Whether two lists, whose words stand between any of these characters, share a word. */
+/* Returns true if two lists share a word; `between`: the characters that separate words. */
 static bool share_word(const char *a, const char *b, const char *between)
 {
     for (size_t length; a += strspn(a, between), (length = strcspn(a, between)) > 0; a += length)
@@ -643,7 +643,8 @@ static bool share_word(const char *a, const char *b, const char *between)
     return false;
 }
 
-/* "h[1-9]:2,k1": Slurm chooses two of these nodes, so that all of them count as listed. */
+/* Returns true if a list names a node. In "h[1-9]:2,k1" Slurm chooses two of nine nodes: all nine
+ * count as named. */
 static bool lists_node(const char *list, const char *name)
 {
     struct erg_host_list hosts = {0};

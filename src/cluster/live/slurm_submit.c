@@ -15,7 +15,8 @@ static const double patience_s = 15, submit_patience_s = 60;
 
 /* ---- finding ---- */
 
-/* A line "id|state|nodes|comment". Only this user's jobs are listed, so nobody else forges one. */
+/* A line "id|state|nodes|comment". squeue lists only this user's jobs, so other users cannot forge
+ * lines. */
 static bool read_line(struct erg_slurm_found *found, char *line, const char *comment)
 {
     char *fields[4], *end;
@@ -63,7 +64,7 @@ bool erg_slurm_is_over(const struct erg_slurm_found *found)
 
 /* ---- submitting ---- */
 
-/* Whether a request that failed has not even been sent. */
+/* Returns true if a request that failed was not even sent. */
 static bool is_unsent(const char *text)
 {
     return strstr(text, "connect failure") || strstr(text, "Connection refused");

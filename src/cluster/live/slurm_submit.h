@@ -19,7 +19,7 @@ struct erg_slurm_found {
 enum erg_engine_answer erg_slurm_find(struct erg_slurm_found *found, const char *comment,
                                       struct erg_error *err);
 
-/* Whether Slurm has no such job any more, or only remembers it. */
+/* Returns true if there is no such job, or if it has ended. */
 bool erg_slurm_is_over(const struct erg_slurm_found *found);
 
 /*
