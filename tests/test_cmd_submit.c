@@ -414,6 +414,20 @@ static void lost_submissions_are_found(void **state)
     fake_slurm(lost, "RUNNING", 1);
     check(0, warning, line);
     shell("grep -q '^scancel --full --signal=KILL 21$' @/told && rm -r @/spool/*");
+    fake_slurm("echo 21", "PENDING", 0); /* it ends in the moment in which it is cancelled */
+    write_program("bin/scancel",
+                  "#!/bin/sh\n: >@/ended\necho 'scancel: error: Kill job error on job "
+                  "id 21: Job/step already completing or completed' >&2; exit 1\n");
+    struct erg_text quiet = with_folder(line);
+    erg_text_add(&quiet, " 2>&1 | grep -c 'may still be in Slurm'");
+    struct program_result result = run_program(quiet.data);
+    assert_string_equal(result.out.data, "0\n");
+    shell("rm -r @/spool/*");
+    erg_text_release(&quiet);
+    erg_text_release(&result.out);
+    fake_slurm("echo 21", "CONFIGURING", 0);
+    check(0, "job 21 measured fewer than 5 steps within 0.6 s", line);
+    shell("grep -q '^scancel 21$' @/told && rm -r @/spool/*");
     fake_slurm(lost, "RUNNING", 1000);
     check(0, warning, line); /* should it begin after all, it finds no file */
     shell(

@@ -277,14 +277,15 @@ static int start(struct type_run *run, const struct erg_job_measuring *measuring
                           why.message);
 }
 
-/* A trainer that is asked to end would save first: it is killed. */
+/* A trainer that is asked to end would save first: it is killed. A job whose node is being
+ * prepared has none yet. */
 static enum erg_engine_answer cancel(const struct erg_slurm_found *job, struct erg_error *err)
 {
     char id[16];
     snprintf(id, sizeof id, "%u", job->id);
     const char *const killing[] = {"scancel", "--full", "--signal=KILL", id, NULL};
     const char *const cancelling[] = {"scancel", id, NULL};
-    return erg_slurm_command(job->state == ERG_LIVE_RUNNING ? killing : cancelling,
+    return erg_slurm_command(strcmp(job->state_text, "RUNNING") == 0 ? killing : cancelling,
                              cancel_patience_s, NULL, err);
 }
 
@@ -298,9 +299,13 @@ static void leave(const struct type_run *run, const struct erg_job_measuring *me
         unlink(path);
         free(path);
     }
-    enum erg_engine_answer answer = erg_slurm_find(&job, run->comment, &why);
-    if (answer == ERG_ENGINE_DONE && !erg_slurm_is_over(&job))
-        answer = cancel(&job, &why);
+    enum erg_engine_answer answer = ERG_ENGINE_REFUSED;
+    for (int i = 0; i < 2 && answer == ERG_ENGINE_REFUSED; i++) { /* it may end just then */
+        answer = erg_slurm_find(&job, run->comment, &why);
+        if (answer == ERG_ENGINE_DONE && !erg_slurm_is_over(&job) &&
+            job.state != ERG_LIVE_COMPLETING)
+            answer = cancel(&job, &why);
+    }
     if (answer != ERG_ENGINE_DONE && answer != ERG_ENGINE_GONE)
         erg_log(ERG_LOG_WARNING,
                 "measuring on %s: a job with the comment %s may still be in Slurm: %s; cancel it "

@@ -77,8 +77,10 @@ enum erg_engine_answer erg_slurm_submit(uint32_t *id, const char *const *words, 
     struct erg_slurm_found found;
     enum erg_engine_answer answer = ERG_ENGINE_DONE;
     *id = 0;
-    if (erg_subprocess_run(&process, words, NULL, submit_patience_s, err) != 0)
+    if (erg_subprocess_run(&process, words, NULL, submit_patience_s, err) != 0) {
+        erg_subprocess_release(&process);
         return ERG_ENGINE_BROKEN;
+    }
     char *end = process.out.data;
     const unsigned long number = strtoul(process.out.data, &end, 10);
     if (process.late || process.signal != 0)
