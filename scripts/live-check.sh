@@ -41,7 +41,7 @@ awk -F, '
 }
 END {
     printf "\n%-14s %5s  %22s %7s  %19s %7s  %s\n", "policy", "days", "mean completion, live", "sim.",
-        "makespan, live", "sim.", "restarts, live, sim."
+        "makespan, live", "sim.", "moves, live, sim."
     for (k = 1; k <= count; k++) {
         p = order[k]
         n = days[p]

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,15 @@
 #include <cmocka.h>
 
 #include "ergon/error.h"
+
+/* A shell starts its background jobs with SIGINT and SIGQUIT ignored, nohup adds SIGHUP, and ergon
+ * leaves an ignored signal alone: tests that send one would wait for ever. */
+__attribute__((constructor)) static void hear_signals(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+}
 
 /* |actual - expected| <= tolerance, with all numbers in the failure message. */
 #define assert_near(actual, expected, tolerance)                                                   \

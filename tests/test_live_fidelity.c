@@ -3,13 +3,13 @@
  * cluster, profiles and policy must give nearly the same. Trainers are fake ones, as fast as the
  * profiles say; time passes LIVE_COMPRESS times as fast. LIVE_POLICIES (names), LIVE_JOBS
  * and LIVE_SEED choose other days ("make live-check"), of which LIVE_TABLE gets a row each: policy,
- * seed, jobs; mean completion, makespan in seconds and restarts, each live and simulated.
+ * seed, jobs; mean completion, makespan in seconds and moves, each live and simulated.
  *
- * The simulator runs after the live day, with what a start and a move cost there. No limit here is
- * one of this machine's speed: a busy one makes restarts dearer, which the simulator is told.
- * Under fcfs both decide the same. The policy ergon weighs jobs again at every event, and events
- * that come in another order by a second make it decide otherwise between near-equals: days differ
- * by more than their means do.
+ * The simulator runs after the live day, with what a start and a move cost there, and with jobs
+ * that arrive when the live controller saw them. No limit here is one of this machine's speed: a
+ * busy one makes restarts dearer, which the simulator is told. Under fcfs both decide the same. The
+ * policy ergon weighs jobs again at every event, and events that come in another order by a second
+ * make it decide otherwise between near-equals: days differ by more than their means do.
  */
 #include "check.h"
 #include "io/csv.h"
@@ -51,6 +51,7 @@ struct day_job {
     double submit_s, iterations;
     long batch, gpus;
     double live_submitted_s, live_ended_s, live_jct_s, simulated_jct_s, simulated_ended_s;
+    double seen_s; /* from its submission until the controller knew it */
     long starts;
 };
 
@@ -58,8 +59,9 @@ struct day {
     const char *policy;
     struct day_job jobs[MOST_JOBS];
     size_t count;
-    double began_s, makespan_s, gpu_s, start_s, move_s, rest_s;
-    long simulated_starts;
+    double began_s, makespan_s, gpu_s;
+    double start_s, move_s, end_s; /* an end: until the controller knows that GPUs are free */
+    long placements, simulated_placements; /* of jobs on GPUs, by decisions */
 };
 
 static void write_files(void)
@@ -158,18 +160,28 @@ static double number(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* The number that Slurm gave a submitted job. */
-static json_int_t id_of(const struct day_job *job)
+/* A text or the number that `ergon submit` printed of a job, as text. To be freed. */
+static char *submitted(const struct day_job *job, const char *key)
 {
-    char name[80];
+    char name[80], *text;
     snprintf(name, sizeof name, "submitted-%s.json", job->id);
     json_t *document = json_load_file(in_folder(name), 0, NULL);
-    assert_non_null(document);
-    const json_t *id = json_object_get(document, "job");
-    assert_true(json_is_integer(id));
-    const json_int_t value = json_integer_value(id);
+    const json_t *value = json_object_get(document, key);
+    assert_true(json_is_string(value) || json_is_integer(value));
+    text = json_is_string(value) ? strdup(json_string_value(value))
+                                 : json_dumps(value, JSON_ENCODE_ANY);
     json_decref(document);
-    return value;
+    assert_non_null(text);
+    return text;
+}
+
+/* The number that Slurm gave it. */
+static json_int_t id_of(const struct day_job *job)
+{
+    char *text = submitted(job, "job");
+    const json_int_t id = atoll(text);
+    free(text);
+    return id;
 }
 
 /* Whether all jobs have ended; none may end otherwise. */
@@ -239,46 +251,87 @@ static void live(struct day *day)
                  (day->jobs[i].live_ended_s - day->jobs[0].live_submitted_s) * compress);
 }
 
+/* One number from the controller's journal; NAN: there is none. `text`: of its ?, or NULL. */
+static double ask_journal(sqlite3 *journal, const char *query, const char *text)
+{
+    sqlite3_stmt *statement;
+    double value = NAN;
+    assert_int_equal(sqlite3_prepare_v2(journal, query, -1, &statement, NULL), SQLITE_OK);
+    if (text)
+        assert_int_equal(sqlite3_bind_text(statement, 1, text, -1, SQLITE_STATIC), SQLITE_OK);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    if (sqlite3_column_type(statement, 0) != SQLITE_NULL)
+        value = sqlite3_column_double(statement, 0);
+    sqlite3_finalize(statement);
+    return value;
+}
+
 /* What starts, moves, and the ways into and out of Slurm took, from the controller's journal. */
-static void read_restarts(struct day *day)
+static void read_journal(struct day *day)
 {
     sqlite3 *journal;
-    sqlite3_stmt *means;
-    day->start_s = 1.5 * compress;
-    day->move_s = NAN;
     assert_int_equal(sqlite3_open(in_folder("live.yaml.journal"), &journal), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(journal,
-                                        "SELECT first, avg(took_s) FROM restart GROUP BY first", -1,
-                                        &means, NULL),
-                     SQLITE_OK);
-    while (sqlite3_step(means) == SQLITE_ROW)
-        *(sqlite3_column_int(means, 0) ? &day->start_s : &day->move_s) =
-            sqlite3_column_double(means, 1) * compress;
-    sqlite3_finalize(means);
-    assert_int_equal(
-        sqlite3_prepare_v2(journal,
-                           "SELECT sum(s) FROM (SELECT avg(seconds) AS s FROM delay GROUP BY kind)",
-                           -1, &means, NULL),
-        SQLITE_OK);
-    assert_int_equal(sqlite3_step(means), SQLITE_ROW);
-    day->rest_s = sqlite3_column_double(means, 0) * compress;
-    sqlite3_finalize(means);
+    day->start_s =
+        compress * ask_journal(journal, "SELECT avg(took_s) FROM restart WHERE first", NULL);
+    day->move_s =
+        compress * ask_journal(journal, "SELECT avg(took_s) FROM restart WHERE NOT first", NULL);
+    day->end_s =
+        compress * ask_journal(journal, "SELECT avg(seconds) FROM delay WHERE kind = 'end'", NULL);
+    day->placements = (long)ask_journal(
+        journal,
+        "SELECT count(*) FROM decision, json_each(decision.changes) "
+        "WHERE json_extract(value, '$.moves') AND json_extract(value, '$.gpus') > 0",
+        NULL);
+    for (size_t i = 0; i < day->count; i++) {
+        char *token = submitted(&day->jobs[i], "token");
+        day->jobs[i].seen_s =
+            compress *
+            ask_journal(journal, "SELECT avg(seconds) FROM delay WHERE kind = 'seen' AND token = ?",
+                        token);
+        assert_false(isnan(day->jobs[i].seen_s));
+        free(token);
+    }
     sqlite3_close(journal);
+    assert_false(isnan(day->start_s) || isnan(day->end_s));
     if (isnan(day->move_s))
         day->move_s = day->start_s;
+}
+
+/* The trace in which each job arrives when the live controller saw it. */
+static void write_seen(const struct day *day)
+{
+    struct erg_csv *csv = open_csv("trace.csv");
+    const size_t submit = column(csv, "submit_time_s");
+    struct erg_text text = {0};
+    for (size_t c = 0; erg_csv_header(csv, c); c++)
+        erg_text_printf(&text, "%s%s", c ? "," : "", erg_csv_header(csv, c));
+    for (size_t i = 0; i < day->count; i++)
+        for (size_t c = 0; erg_csv_header(csv, c); c++) {
+            const char *before = c ? "," : "\n";
+            if (c == submit)
+                erg_text_printf(&text, "%s%.3f", before,
+                                day->jobs[i].submit_s + day->jobs[i].seen_s);
+            else
+                erg_text_printf(&text, "%s%s", before, erg_csv_text(csv, i, c));
+        }
+    erg_text_add(&text, "\n");
+    write_text("seen.csv", text.data);
+    erg_text_release(&text);
+    erg_csv_free(csv);
 }
 
 static void simulate(struct day *day)
 {
     char text[300];
     snprintf(text, sizeof text, "reconfiguration: {fixed_s: %.1f, start_s: %.1f, most_s: 3600}\n",
-             day->move_s, day->start_s + day->rest_s);
+             day->move_s, day->start_s + day->end_s);
     char types[1000], all[1400];
     snprintf(types, sizeof types, types_text, "1", "1", "2");
     snprintf(all, sizeof all, "types:\n%s%s", types, text);
     write_text("cluster.yaml", all);
+    write_seen(day);
     assert_int_equal(
-        shell_of("'" ERGON_TEST_PROGRAM "' simulate @/cluster.yaml @/trace.csv --policy %s "
+        shell_of("'" ERGON_TEST_PROGRAM "' simulate @/cluster.yaml @/seen.csv --policy %s "
                  "--profiles " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles --until-empty "
                  "-o @/simulated >@/simulate.log 2>&1",
                  day->policy),
@@ -287,23 +340,23 @@ static void simulate(struct day *day)
     for (size_t i = 0; i < day->count; i++)
         for (size_t row = 0; row < erg_csv_rows(csv); row++)
             if (strcmp(erg_csv_text(csv, row, column(csv, "job_id")), day->jobs[i].id) == 0) {
-                day->jobs[i].simulated_jct_s = field(csv, row, column(csv, "jct_s"));
+                day->jobs[i].simulated_jct_s =
+                    field(csv, row, column(csv, "jct_s")) + day->jobs[i].seen_s;
                 day->jobs[i].simulated_ended_s = field(csv, row, column(csv, "ended_s"));
-                day->simulated_starts += (long)field(csv, row, column(csv, "reconfigurations"));
+                day->simulated_placements += (long)field(csv, row, column(csv, "reconfigurations"));
             }
     erg_csv_free(csv);
 }
 
 /* A row for whoever compares days of several seeds. */
-static void append_row(const struct day *day, double live_s, double simulated_s, double last_s,
-                       long starts)
+static void append_row(const struct day *day, double live_s, double simulated_s, double last_s)
 {
     FILE *table = fopen(getenv("LIVE_TABLE"), "a");
     const char *seed = getenv("LIVE_SEED");
     assert_non_null(table);
     fprintf(table, "%s,%s,%zu,%.1f,%.1f,%.1f,%.1f,%ld,%ld\n", day->policy, seed ? seed : "1",
-            day->count, live_s, simulated_s, day->makespan_s, last_s, starts - (long)day->count,
-            day->simulated_starts - (long)day->count);
+            day->count, live_s, simulated_s, day->makespan_s, last_s,
+            day->placements - (long)day->count, day->simulated_placements - (long)day->count);
     assert_int_equal(fclose(table), 0);
 }
 
@@ -326,16 +379,15 @@ static void compare(const struct day *day)
                job->gpus, job->starts, job->live_jct_s, job->simulated_jct_s);
     }
     printf("%s: mean completion %.0f s live, %.0f s simulated (%+.1f %%); makespan %+.1f %%; %ld "
-           "starts; a start took %.2f s, a move %.2f s, the rest of a job %.2f s of real time; "
-           "largest difference of a job "
-           "%.1f real s\n",
+           "placements, %ld simulated, %ld starts; a start took %.2f s, a move %.2f s, an end %.2f "
+           "s of real time; largest difference of a job %.1f real s\n",
            day->policy, live_s, simulated_s, 100 * (live_s / simulated_s - 1),
-           100 * (day->makespan_s / last_s - 1), starts, day->start_s / compress,
-           day->move_s / compress, day->rest_s / compress, worst_s);
+           100 * (day->makespan_s / last_s - 1), day->placements, day->simulated_placements, starts,
+           day->start_s / compress, day->move_s / compress, day->end_s / compress, worst_s);
     if (getenv("LIVE_KEEP"))
         shell_of("cp -r @ %s/%s", getenv("LIVE_KEEP"), day->policy);
     if (getenv("LIVE_TABLE")) { /* bounds are of the mean over seeds, and the caller's */
-        append_row(day, live_s, simulated_s, last_s, starts);
+        append_row(day, live_s, simulated_s, last_s);
         return;
     }
     if (fabs(live_s / simulated_s - 1) > most || fabs(day->makespan_s / last_s - 1) > 1.5 * most)
@@ -375,7 +427,7 @@ static void a_day(const char *policy)
         assert_int_equal(remove_folder(NULL), 0);
         assert_int_equal(make_folder(NULL), 0);
     }
-    read_restarts(&day);
+    read_journal(&day);
     simulate(&day);
     compare(&day);
 }

@@ -38,10 +38,10 @@ static int shape_of(const struct erg_scheduler *scheduler, const struct erg_plac
                             placement->count, __builtin_popcountll(placement->slices[0].gpus));
 }
 
-static json_t *change_json(const struct erg_managed_job *record, int before, int after)
+static json_t *change_json(const struct erg_managed_job *record, int before, int after, bool moves)
 {
-    return erg_json_pack("{s:s, s:i, s:i, s:i}", "token", record->token, "gpus_before", before,
-                         "gpus", after, "point", record->point);
+    return erg_json_pack("{s:s, s:i, s:i, s:b, s:i}", "token", record->token, "gpus_before", before,
+                         "gpus", after, "moves", moves, "point", record->point);
 }
 
 /* ---- nodes on which a job failed ---- */
@@ -149,7 +149,7 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     }
     record->point = runs ? job->point : record->point;
     const int after = erg_placement_gpus(&record->intended);
-    json_array_append_new(changes, change_json(record, before, after));
+    json_array_append_new(changes, change_json(record, before, after, moves));
     struct erg_live_note *note;
     if (!moves)
         note = erg_controller_note(controller, "job %u: now at operating point %d", record->id,
