@@ -1,4 +1,4 @@
-/* The power of a day on the mini cluster of test_live_faults.c, by what fake trainers logged. */
+/* Power and energy of a day on the mini cluster, by what fake trainers logged. */
 #ifndef ERGON_TESTS_LIVE_POWER_H
 #define ERGON_TESTS_LIVE_POWER_H
 
@@ -6,13 +6,36 @@
 
 #include <stdlib.h>
 
+/* Energy above that of idle GPUs, in joules of real time: an incarnation draws the watts of its
+ * plan from when it reads it until it leaves. `idle_w`: of a GPU by its name. */
+static inline double drawn_j(const struct steps *steps, double (*idle_w)(const char *gpu))
+{
+    double sum_j = 0;
+    for (size_t w = 0; w < steps->watts_count; w++) {
+        const struct watts *from = &steps->watts[w];
+        const struct life *life = &steps->lives[from->life];
+        double until_s = life->until_s;
+        for (size_t next = 0; next < steps->watts_count; next++)
+            if (steps->watts[next].life == from->life && steps->watts[next].at_s > from->at_s)
+                until_s = fmin(until_s, steps->watts[next].at_s);
+        for (size_t s = 0; s < steps->stretches_count; s++)
+            if (steps->stretches[s].incarnation == life->incarnation &&
+                strcmp(steps->stretches[s].token, life->token) == 0)
+                sum_j += fmax(0, until_s - from->at_s) *
+                         (from->each_w - idle_w(steps->stretches[s].gpu));
+    }
+    return sum_j;
+}
+
+/* ---- on the GPUs of test_live_faults.c ---- */
+
 static inline int compare_watts(const void *a, const void *b)
 {
     const struct watts *x = a, *y = b;
     return (x->at_s > y->at_s) - (x->at_s < y->at_s);
 }
 
-static inline double idle_w(const char *gpu)
+static inline double idle_of_two_w(const char *gpu)
 {
     return gpu[0] == 'h' ? 70 : 50;
 }
@@ -33,7 +56,7 @@ static inline double draw_w(const struct steps *steps, double at_s)
         for (size_t s = 0; each_w > 0 && s < steps->stretches_count; s++)
             if (steps->stretches[s].incarnation == life->incarnation &&
                 strcmp(steps->stretches[s].token, life->token) == 0)
-                sum_w += fmax(0, each_w - idle_w(steps->stretches[s].gpu));
+                sum_w += fmax(0, each_w - idle_of_two_w(steps->stretches[s].gpu));
     }
     return sum_w;
 }

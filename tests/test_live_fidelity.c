@@ -3,7 +3,8 @@
  * cluster, profiles and policy must give nearly the same. Trainers are fake ones, as fast as the
  * profiles say; time passes LIVE_COMPRESS times as fast. LIVE_POLICIES (names), LIVE_JOBS
  * and LIVE_SEED choose other days ("make live-check"), of which LIVE_TABLE gets a row each: policy,
- * seed, jobs; mean completion, makespan in seconds and moves, each live and simulated.
+ * seed, jobs; mean completion and makespan in seconds, moves, and energy in MJ, each live and
+ * simulated.
  *
  * The simulator runs after the live day, with what a start and a move cost there, and with jobs
  * that arrive when the live controller saw them. No limit here is one of this machine's speed: a
@@ -13,7 +14,7 @@
  */
 #include "check.h"
 #include "io/csv.h"
-#include "live_day.h"
+#include "live_power.h"
 #include "program.h"
 #include "side_by_side.h"
 
@@ -43,6 +44,12 @@ static const char recipe_text[] =
 static double compress = 120;
 static long jobs_count = 12;
 
+/* As in types_text. */
+static double idle_w(const char *gpu)
+{
+    return gpu[0] == 'h' ? 70 : gpu[0] == 'a' ? 55 : 50;
+}
+
 /* ---- the day ---- */
 
 /* A job of the trace, and what became of it. */
@@ -62,6 +69,7 @@ struct day {
     double began_s, makespan_s, gpu_s;
     double start_s, move_s, end_s; /* an end: until the controller knows that GPUs are free */
     long placements, simulated_placements; /* of jobs on GPUs, by decisions */
+    double energy_j, simulated_energy_j;
 };
 
 static void write_files(void)
@@ -320,6 +328,13 @@ static void write_seen(const struct day *day)
     erg_csv_free(csv);
 }
 
+/* From the first submission to the last end. */
+static void add_energy(struct day *day, const struct steps *steps)
+{
+    const double idle_all_w = 8 * idle_w("h") + 8 * idle_w("a") + 2 * 4 * idle_w("b");
+    day->energy_j = idle_all_w * day->makespan_s + compress * drawn_j(steps, idle_w);
+}
+
 static void simulate(struct day *day)
 {
     char text[300];
@@ -336,6 +351,9 @@ static void simulate(struct day *day)
                  "-o @/simulated >@/simulate.log 2>&1",
                  day->policy),
         0);
+    json_t *summary = json_load_file(in_folder("simulated/summary.json"), 0, NULL);
+    day->simulated_energy_j = number(summary, "energy_j");
+    json_decref(summary);
     struct erg_csv *csv = open_csv("simulated/jobs.csv");
     for (size_t i = 0; i < day->count; i++)
         for (size_t row = 0; row < erg_csv_rows(csv); row++)
@@ -354,9 +372,10 @@ static void append_row(const struct day *day, double live_s, double simulated_s,
     FILE *table = fopen(getenv("LIVE_TABLE"), "a");
     const char *seed = getenv("LIVE_SEED");
     assert_non_null(table);
-    fprintf(table, "%s,%s,%zu,%.1f,%.1f,%.1f,%.1f,%ld,%ld\n", day->policy, seed ? seed : "1",
-            day->count, live_s, simulated_s, day->makespan_s, last_s,
-            day->placements - (long)day->count, day->simulated_placements - (long)day->count);
+    fprintf(table, "%s,%s,%zu,%.1f,%.1f,%.1f,%.1f,%ld,%ld,%.3f,%.3f\n", day->policy,
+            seed ? seed : "1", day->count, live_s, simulated_s, day->makespan_s, last_s,
+            day->placements - (long)day->count, day->simulated_placements - (long)day->count,
+            1e-6 * day->energy_j, 1e-6 * day->simulated_energy_j);
     assert_int_equal(fclose(table), 0);
 }
 
@@ -378,22 +397,28 @@ static void compare(const struct day *day)
         printf("%-10s %ld GPUs asked, %2ld starts: %6.0f s live, %6.0f s simulated\n", job->id,
                job->gpus, job->starts, job->live_jct_s, job->simulated_jct_s);
     }
-    printf("%s: mean completion %.0f s live, %.0f s simulated (%+.1f %%); makespan %+.1f %%; %ld "
-           "placements, %ld simulated, %ld starts; a start took %.2f s, a move %.2f s, an end %.2f "
+    printf("%s: mean completion %.0f s live, %.0f s simulated (%+.1f %%); makespan %+.1f %%; "
+           "energy %.1f MJ, %+.1f %%; %ld placements, %ld simulated, %ld starts; a start took %.2f "
+           "s, a move %.2f s, an end %.2f "
            "s of real time; largest difference of a job %.1f real s\n",
            day->policy, live_s, simulated_s, 100 * (live_s / simulated_s - 1),
-           100 * (day->makespan_s / last_s - 1), day->placements, day->simulated_placements, starts,
-           day->start_s / compress, day->move_s / compress, day->end_s / compress, worst_s);
+           100 * (day->makespan_s / last_s - 1), 1e-6 * day->energy_j,
+           100 * (day->energy_j / day->simulated_energy_j - 1), day->placements,
+           day->simulated_placements, starts, day->start_s / compress, day->move_s / compress,
+           day->end_s / compress, worst_s);
     if (getenv("LIVE_KEEP"))
         shell_of("cp -r @ %s/%s", getenv("LIVE_KEEP"), day->policy);
     if (getenv("LIVE_TABLE")) { /* bounds are of the mean over seeds, and the caller's */
         append_row(day, live_s, simulated_s, last_s);
         return;
     }
-    if (fabs(live_s / simulated_s - 1) > most || fabs(day->makespan_s / last_s - 1) > 1.5 * most)
+    const double energies = day->energy_j / day->simulated_energy_j;
+    if (fabs(live_s / simulated_s - 1) > most || fabs(day->makespan_s / last_s - 1) > 1.5 * most ||
+        fabs(energies - 1) > most)
         shell_of("cat @/schedule.log");
     assert_true(fabs(live_s / simulated_s - 1) <= most);
     assert_true(fabs(day->makespan_s / last_s - 1) <= 1.5 * most);
+    assert_true(fabs(energies - 1) <= most);
 }
 
 /* Whether an incarnation ended otherwise than done or saved (85), by Slurm's own records. */
@@ -410,12 +435,14 @@ static void a_day(const char *policy)
 {
     enum { DAYS_MOST = 3 };
     static struct day day;
+    struct steps *steps;
     for (int days = 1;; days++) {
         day = (struct day){.policy = policy};
         write_files();
         draw(&day);
         live(&day);
-        check_steps(read_steps());
+        steps = read_steps();
+        check_steps(steps);
         if (!has_failures())
             break;
         shell_of("cat @/schedule.log; tail -n 5 @/spool/*/log");
@@ -428,6 +455,7 @@ static void a_day(const char *policy)
         assert_int_equal(make_folder(NULL), 0);
     }
     read_journal(&day);
+    add_energy(&day, steps);
     simulate(&day);
     compare(&day);
 }

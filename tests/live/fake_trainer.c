@@ -131,18 +131,24 @@ static long highest_incarnation(void)
 
 /* ---- what it says ---- */
 
-/* UNIX_S JOB INCARNATION RANK NODE GPUS WHAT ITERATION: the GPUs of a node as 0,1; "-": none. */
+/* The GPUs of this node as 0,1; "-": none. */
+static const char *my_gpus(void)
+{
+    const char *gpus = getenv("SLURM_STEP_GPUS");
+    if (!gpus)
+        gpus = getenv("SLURM_JOB_GPUS");
+    return gpus ? gpus : "-";
+}
+
+/* UNIX_S JOB INCARNATION RANK NODE GPUS WHAT ITERATION */
 static void log_step(const char *what)
 {
     char line[512];
-    const char *gpus = getenv("SLURM_STEP_GPUS"), *node = getenv("SLURMD_NODENAME");
+    const char *node = getenv("SLURMD_NODENAME");
     if (!log_path || local_rank != 0)
         return;
-    if (!gpus)
-        gpus = getenv("SLURM_JOB_GPUS");
     snprintf(line, sizeof line, "%.3f %s %ld %d %s %s %s %.3f\n", unix_s(),
-             strrchr(folder, '/') + 1, incarnation, rank, node ? node : "-", gpus ? gpus : "-",
-             what, done);
+             strrchr(folder, '/') + 1, incarnation, rank, node ? node : "-", my_gpus(), what, done);
     append(log_path, line);
 }
 
@@ -253,9 +259,12 @@ static bool look_at_plan(void)
 static void progress(void)
 {
     const double before = done;
-    const char *nodes = getenv("SLURM_STEP_NUM_TASKS");
+    const char *nodes = getenv("SLURM_STEP_NUM_TASKS"), *gpus = my_gpus();
+    double count = nodes ? atof(nodes) : 1; /* of GPUs; all nodes have the same number */
+    for (const char *comma = strchr(gpus, ','); comma; comma = strchr(comma + 1, ','))
+        count += nodes ? atof(nodes) : 1;
     done = fmin(iterations, from + compress * (now_s() - begun_s) / plan_iteration_s);
-    joules += (done - before) * plan_iteration_s * power_w * (nodes ? atof(nodes) : 1);
+    joules += (done - before) * plan_iteration_s * power_w * count;
 }
 
 static double load(void)
