@@ -181,8 +181,8 @@ static void test_grants_in_show(void **state)
         check_daemon(&world, line, 2, "--json was given without show");
     }
     assert_int_equal(audit_lines(&world, "\"event\":\"grant\"", "", 2), 2); /* and no more */
-    check_daemon(&world, "--restore", 1, "a daemon has it already");
-    check_daemon(&world, "", 1, "a daemon has it already");
+    check_daemon(&world, "--restore", 1, "another daemon holds it");
+    check_daemon(&world, "", 1, "another daemon holds it");
     stop_daemon(&world);
     check_daemon(&world, "show", 4, "connecting to the daemon");
     daemon_world_end(&world);

@@ -279,7 +279,7 @@ static void test_energy(void **state)
     write_text("old.json", "[{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":1,"
                            "\"dur\":2,\"pid\":1}]");
     check("import kineto @/old.json -r @/node.rec 2>&1", 1,
-          "old.json: its times are not those of the calendar");
+          "old.json: its times are not Unix times");
 }
 
 int main(void)

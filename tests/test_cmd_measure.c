@@ -102,7 +102,7 @@ static void test_carbon_and_price(void **state)
     json_decref(root);
     erg_text_release(&line);
     line = with_folder("measure --carbon @/old.csv -- sleep 0.3 2>&1");
-    check_program(line.data, 0, "emissions (CO2)              -, not known of every hour");
+    check_program(line.data, 0, "emissions (CO2)              -, unknown for some hours");
     erg_text_release(&line);
     erg_text_release(&daily);
     erg_text_release(&hours);
@@ -248,7 +248,7 @@ static void test_exit_status(void **state)
     (void)state;
     set_world(QUIET_WORLD);
     check_program("measure -- sh -c 'exit 7' 2>&1", 7, "'sh' ended with exit status 7");
-    check_program("measure -- sh -c 'kill -9 $$' 2>&1", 137, "died of signal 9");
+    check_program("measure -- sh -c 'kill -9 $$' 2>&1", 137, "was killed by signal 9");
     /* What was measured is printed where the file cannot be written. */
     check_program("measure -o /nonexistent/table -- true 2>&1", 1, "Energy of 'true', 1 run");
     check_program("measure -o /nonexistent/table -- true 2>&1", 1, "writing '/nonexistent/table'");
@@ -279,7 +279,7 @@ static void test_signals_reach_the_command(void **state)
                   "while :; do sleep 0.1; done' 2>&1",
                   9, "1 run");
     check_program("measure -- sh -c 'kill -TERM $PPID; exec sleep 60' 2>&1", 143,
-                  "died of signal 15");
+                  "was killed by signal 15");
 }
 
 static void test_without_gpus(void **state)

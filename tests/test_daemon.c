@@ -53,7 +53,7 @@ static void test_power_and_memory(void **state)
     assert_fails(change_knob(client, power, ERG_WIRE_POWER, 0, 199000, NULL, &err), &err,
                  "expected 200000 to 700000 mW");
     assert_fails(change_knob(client, memory, ERG_WIRE_POWER, 0, 450000, NULL, &err), &err,
-                 "the lease is of the memory");
+                 "the lease is for the memory");
     erg_daemon_disconnect(client);
     await_setting(&world, 1, 'l', 650000); /* what it was */
     await_setting(&world, 1, 'm', 0);
@@ -356,8 +356,8 @@ static void test_two_daemons(void **state)
         .config = world.rules, .folder = world.folder, .proc = "/proc"};
     struct erg_error err;
     start_daemon(&world);
-    assert_fails(erg_daemon_run(&options, &err), &err, "a daemon has it already");
-    assert_fails(erg_daemon_restore(&options, &err), &err, "a daemon has it already");
+    assert_fails(erg_daemon_run(&options, &err), &err, "another daemon holds it");
+    assert_fails(erg_daemon_restore(&options, &err), &err, "another daemon holds it");
     erg_daemon_disconnect(connect_client(&world)); /* the first is as it was */
     stop_daemon(&world);
     daemon_world_end(&world);

@@ -187,7 +187,7 @@ static int crowd(const char *socket)
     if (erg_daemon_connect(&clients[3], socket, &hello, &err) != 0)
         return 3;
     if (erg_daemon_exchange(clients[2], &ask, NULL, &err) == 0 ||
-        !strstr(err.message, "it was silent, held nothing, and its place was needed"))
+        !strstr(err.message, "it was silent without a lease, and its place was needed"))
         return 4;
     struct erg_wire_request keep = {.type = ERG_WIRE_KEEP, .lease = lease};
     if (erg_daemon_exchange(clients[0], &keep, NULL, &err) != 0 ||

@@ -191,7 +191,7 @@ static void test_counters(void **state)
                 erg_gpu_read(gpus, 0, counters, &last);
                 assert_false(erg_gpu_has(&last, ERG_METRIC_PCIE_TX));
                 assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_PCIE_TX),
-                                    "read too seldom for its 32 bits");
+                                    "read too rarely for its 32 bits");
                 check_starts_anew(gpus, ERG_METRIC_PCIE_TX, 6e9);
             }
             erg_gpus_close(gpus);
@@ -308,7 +308,7 @@ static void test_invalid_numbers(void **state)
     erg_gpu_read(gpus, 0, all_metrics, &sample);
     assert_false(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
     assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_ENERGY),
-                        "the driver gives a number that cannot be");
+                        "the driver returned an impossible number");
     for (size_t gpu = 1; gpu < 3; gpu++) {
         erg_gpu_read(gpus, gpu, all_metrics, &sample);
         assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
@@ -496,7 +496,7 @@ static void test_lists(void **state)
     check_wrong_list(NULL, "NoDevFiles", "hides every GPU");
     check_wrong_list("8", NULL, "there is no GPU 8, expected an index from 0 to 7");
     check_wrong_list("-1", NULL, "there is no GPU -1");
-    check_wrong_list("1,1", NULL, "names a GPU a second time");
+    check_wrong_list("1,1", NULL, "selects a GPU a second time");
     check_wrong_list("GPU-", NULL, "8 of 8 GPUs have a UUID that begins");
     check_wrong_list("GPU-x", NULL, "0 of 8 GPUs");
     check_wrong_list(NULL, "MIG-GPU-a0000000/1/0", "is a MIG slice");
@@ -555,7 +555,7 @@ static void test_indices_count_as_cuda_does(void **state)
         else
             setenv("ERGON_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
         check_list(NULL, "0", "0");
-        assert_non_null(strstr(warned, "GPU 0 (NVIDIA T400 4GB) of the PCI bus may not be"));
+        assert_non_null(strstr(warned, "GPU 0 (NVIDIA T400 4GB) on the PCI bus may not be"));
         assert_non_null(strstr(warned, "set CUDA_DEVICE_ORDER=PCI_BUS_ID"));
     }
     /* All of one kind: nobody is asked, nobody is warned. */

@@ -93,18 +93,18 @@ static void wrong_options_are_named(void **state)
         assert_fails(erg_hook_open(&hook, &options, &err), &err, said);                            \
         assert_int_equal(err.status, ERG_USAGE);                                                   \
     } while (0)
-    REFUSED(options.plan = NULL, "to follow takes a plan");
+    REFUSED(options.plan = NULL, "following needs a plan");
     REFUSED(options.plan_text = "{}", "plan and plan_text exclude each other");
     REFUSED(options.stage = 2, "stage 2 of a pipeline of 2, expected 0 to 1");
-    REFUSED(options.stage = -1, "expected none below 0");
+    REFUSED(options.stage = -1, "expected 0 or more");
     REFUSED(options.point = 6,
             "at point 6, from 0: choosing a point: sequential+clocks has the points 1 to 6");
-    REFUSED(options.method = "ergon", "to ask for its clocks only");
+    REFUSED(options.method = "ergon", "or a request for its clocks only");
     REFUSED(options.method = "sequentia", "sequential");
     REFUSED(options.mode = 5, "there is no mode 5");
-    REFUSED(options.markers = 3, "there are no markers 3");
+    REFUSED(options.markers = 3, "there is no kind of markers 3");
     REFUSED(options.daemon = "/run/x", "the option daemon is '/run/x', expected NULL");
-    REFUSED(options.dwell_s = (double)NAN, "expected none below 0");
+    REFUSED(options.dwell_s = (double)NAN, "expected 0 or more");
     REFUSED(options.gpu = "0,1", "names 2 GPUs, expected one");
 #undef REFUSED
     setenv("ERGON_DAEMON", "none", 1);

@@ -219,7 +219,7 @@ static void a_failing_exchange_fails_the_step(void **state)
     static erg_hook_exchange *const exchanges[] = {fail_to_gather, gather_nonsense};
     static const char *const parts[] = {
         "after step 16: the caller's exchange failed",
-        "after step 16: rank 1 says version 1, step 17, replica 0, stage 0 and point 0"};
+        "after step 16: rank 1 has version 1, step 17, replica 0, stage 0 and point 0"};
     for (int i = 0; i < 2; i++) {
         struct erg_hook_options options;
         struct erg_hook *hook;

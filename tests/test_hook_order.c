@@ -215,13 +215,14 @@ static void mistakes_are_named(void **state)
                            "expected forward pass of microbatch 1: no pipeline"},
         {split_backward, "pass 3 of stage 0: backward pass of microbatch 1 came, expected forward "
                          "pass of microbatch 2: the trainer runs a zero-bubble schedule"},
-        {begin_twice, "a forward pass began in a forward pass, expected erg_hook_end() before it"},
+        {begin_twice,
+         "a forward pass began within a forward pass, expected erg_hook_end() before it"},
         {end_twice, "a pass ended, expected erg_hook_begin() before it"},
         {begin_outside,
          "a backward pass began outside of a step, expected erg_hook_step_begin() before it"},
-        {begin_step_twice, "a step began in a step, expected erg_hook_step_end() before it"},
+        {begin_step_twice, "a step began within a step, expected erg_hook_step_end() before it"},
         {end_step_outside, "a step ended, expected erg_hook_step_begin() before it"},
-        {end_step_in_pass, "a step ended in a pass, expected erg_hook_end() before it"},
+        {end_step_in_pass, "a step ended within a pass, expected erg_hook_end() before it"},
         {hook_nothing, "the end of the step came, expected forward pass of microbatch 0: no pass "
                        "went through the hook"},
         {take_no_kind, "a pass of kind 7 began, expected 0 to 3"},

@@ -646,7 +646,7 @@ static void ranks_have_to_agree(void **state)
         {NULL, NULL, 1, "stage 1 of replica 0 is not alone, expected erg_hook_agree() before"},
         {fail_to_gather, NULL, 1, "after step 7: the caller's exchange failed"},
         {gather_two, &missing, 1, "none of 2 ranks is stage"},
-        {gather_two, &other, 0, "rank 1 says version 1, stage 1, step 7, 1980 MHz, 1 chunks and 9"},
+        {gather_two, &other, 0, "rank 1 has version 1, stage 1, step 7, 1980 MHz, 1 chunks and 9"},
         {gather_two, &ended, 0, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -665,7 +665,7 @@ static void ranks_have_to_agree(void **state)
             result = train(hook, &trainer, &err);
         assert_int_equal(result, cases[i].said ? -1 : 0);
         if (cases[i].said && !strstr(err.message, cases[i].said) &&
-            !(i == 2 && strstr(err.message, "rank 1 says version 1, stage 2")))
+            !(i == 2 && strstr(err.message, "rank 1 has version 1, stage 2")))
             fail_msg("said \"%s\", expected \"%s\"", err.message, cases[i].said);
         if (!cases[i].said) {
             assert_int_equal(stats_of(hook).profile_over, 1);

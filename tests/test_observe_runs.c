@@ -132,7 +132,7 @@ static void test_sums_are_of_the_same_gpus(void **state)
                            "± 14.0 J\n",
                            "  0 NVIDIA H200  1.10 kJ ± 141 J  ± 14.0 J",
                            "  GPU 0: its energy is missing in the sum.\n",
-                           "  GPU 0: its own numbers are of 2 of the 3 runs.\n", NULL});
+                           "  GPU 0: its own numbers cover 2 of the 3 runs.\n", NULL});
     json_t *root = erg_runs_json(&runs);
     json_t *summary = json_object_get(root, "summary");
     assert_int_equal(json_integer_value(json_object_get(summary, "energy_gpus")), 1);
@@ -157,7 +157,7 @@ static void test_unknown_values(void **state)
     }
     check_parts(&runs, (const char *[]){"  energy of GPUs               -\n",
                                         "  mean power of GPUs           -\n",
-                                        "  GPU 0: its energy is not known.\n", NULL});
+                                        "  GPU 0: its energy is unknown.\n", NULL});
     json_t *root = erg_runs_json(&runs);
     json_t *summary = json_object_get(root, "summary");
     static const char *const keys[] = {"energy_j", "uncertainty_j", "power_mean_w"};

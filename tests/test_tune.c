@@ -331,7 +331,7 @@ static void test_refusals_of_options(void **state)
     assert_int_equal(limit_of(&world, 0), 0);
     options = quick(ERG_TUNE_CLOCK);
     tune = open_tune(&options);
-    assert_fails(erg_tune_step_end(tune, &err), &err, "was not begun");
+    assert_fails(erg_tune_step_end(tune, &err), &err, "ends without a begin");
     assert_ok(erg_tune_step_begin(tune, &err), &err);
     assert_fails(erg_tune_step_begin(tune, &err), &err, "begins within a step");
     close_tune(tune);

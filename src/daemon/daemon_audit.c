@@ -1,4 +1,4 @@
-/* The audit: lines that wait, and the thread that writes them. */
+/* The audit log: the queue of lines, and the thread that writes them. */
 #include "daemon/daemon_audit.h"
 
 #include "base/clock.h"
@@ -16,15 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE = 1024, WAITING = 512 * LINE }; /* bytes: of a line, and that wait at most */
+enum { LINE = 1024, WAITING = 512 * LINE }; /* bytes of a line and of the queue */
 
 struct erg_daemon_audit {
     pthread_t thread;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects all below */
     pthread_cond_t news;
     char path[4096]; /* "": none */
     bool reopen, stop, told;
-    int file; /* of the thread */
+    int file; /* used by the thread only */
     unsigned long lost;
     struct erg_text lines;
 };
@@ -34,7 +34,7 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
 
-/* The lock held, which is given up while the file is written to. */
+/* The lock held; released during writes to the file. */
 static void write_lines(struct erg_daemon_audit *audit)
 {
     struct erg_text lines = audit->lines;
@@ -66,7 +66,7 @@ static void *run(void *context)
     struct erg_daemon_audit *audit = context;
     pthread_mutex_lock(&audit->lock);
     for (;;) {
-        if (audit->reopen) /* first: its lines belong into the new file */
+        if (audit->reopen) /* first: these lines belong in the new file */
             open_again(audit);
         else if (audit->lines.count > 0)
             write_lines(audit);

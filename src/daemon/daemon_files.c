@@ -30,7 +30,7 @@ static int check_folder(const char *folder, struct erg_error *err)
         return erg_fail(err, ERG_FAILED,
                         "using the folder '%s': expected a folder that only this user may write to",
                         folder);
-    /* Others must come through to the socket. */
+    /* Other users must reach the socket. */
     if (chmod(folder, (info.st_mode & 07777) | S_IXGRP | S_IXOTH) != 0)
         return erg_fail(err, ERG_FAILED, "using the folder '%s': %s", folder, strerror(errno));
     return 0;
@@ -51,13 +51,13 @@ int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
         close(file);
         return erg_fail(err, ERG_FAILED,
                         "locking '%s': %s; expected no other daemon with this folder", path,
-                        code == EWOULDBLOCK ? "a daemon has it already" : strerror(code));
+                        code == EWOULDBLOCK ? "another daemon holds it" : strerror(code));
     }
     daemon->lock = file;
     return 0;
 }
 
-/* Writes FOLDER/name; false, and an error in the log, where that failed. */
+/* Writes FOLDER/name; on failure logs the error and returns false. */
 static bool write_text(const struct erg_daemon *daemon, const char *name, struct erg_text *text)
 {
     char path[PATH];
@@ -98,7 +98,7 @@ bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
     return write_text(daemon, "grants", &text);
 }
 
-/* False where that is not a lease of a present GPU. */
+/* False if the line is not a lease of a present GPU. */
 static bool read_lease(struct erg_daemon *daemon, const char *line)
 {
     char uuid[96], name[16];

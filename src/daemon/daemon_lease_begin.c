@@ -1,4 +1,4 @@
-/* How a lease begins: rights, bounds, the claim against runs that lock directly, the file. */
+/* Begins leases: rights, bounds, the claim against runs that lock directly, the file of leases. */
 #include "base/clock.h"
 #include "daemon/daemon_internal.h"
 #include "telemetry/claim.h"
@@ -79,15 +79,17 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
                                      .peer = from->peer,
                                      .begin_ns = erg_now_ns(),
                                      .ttl_ns = asker->ttl_ns,
-                                     /* The knob's paces, and what could not be taken back of it,
-                                      * outlive the lease. */
+                                     /*
+                                      * The knob's paces, and a reset that failed, outlive the
+                                      * lease.
+                                      */
                                      .rate_ns = lease->rate_ns,
                                      .begins_ns = lease->begins_ns,
                                      .before_mw = lease->before_mw,
                                      .left_behind = lease->left_behind,
                                      .touched = lease->left_behind};
     if (!rule || !(rule->may >> knob & 1)) {
-        refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows that any longer");
+        refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows this any more");
     } else if (!bounds || !erg_daemon_bounds_of(rule, bounds, knob, &begun.least, &begun.most)) {
         refuse(daemon, asker, ERG_WIRE_BOUNDS, 0,
                "the GPU supports no value within the bounds of the rule");
@@ -164,7 +166,7 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
         .generation = from->generation,
         .sequence = request->sequence,
         .ttl_ns = ttl_ns > 0 && ttl_ns < daemon->config.ttl_ns ? ttl_ns : daemon->config.ttl_ns};
-    /* A process may have come to its job after it connected. */
+    /* A process may have joined its job after it connected. */
     from->peer.job = erg_daemon_job_of_process(daemon->options->proc, from->peer.pid, from->pidfd);
     const struct erg_daemon_rule *rule =
         erg_daemon_rule_of(&daemon->config, daemon->grants, &from->peer, gpu);
@@ -172,7 +174,7 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
         erg_daemon_audit_refusal(daemon, &from->peer, gpu, knob, "no rule allows it");
         erg_daemon_answer(daemon, from, request, ERG_WIRE_DENIED, 0,
                           "no rule lets user %lu (job %" PRIu32 ") set the %s of GPU %zu; the "
-                          "administrator can write one",
+                          "administrator can add one",
                           (unsigned long)from->peer.uid, from->peer.job, erg_knob_name(knob), gpu);
     } else if (item->lost || erg_daemon_worker_busy_ns(item->worker) > hang_ns) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_LOST, 0,
@@ -187,7 +189,7 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
     } else if (lease->state == ERG_LEASE_FREE) {
         erg_daemon_lease_begin(daemon, gpu, knob, &asker);
     } else if (lease->state == ERG_LEASE_ENDS && !erg_daemon_asker_of(daemon, &lease->waiter)) {
-        lease->waiter = asker; /* answered when the driver has taken the old one's setting back */
+        lease->waiter = asker; /* answered when the driver has reset the old lease's setting */
     } else {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_BUSY, 0,
                           "the %s of GPU %zu is held by user %lu (process %ld)",

@@ -1,4 +1,4 @@
-/* Leases: changes under them, and how they end. */
+/* Leases: changes under them, and their end. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/daemon_internal.h"
@@ -8,7 +8,7 @@
 
 enum { TRIES = 100, GPU_LOST = 15 };
 static const int64_t try_ns = 100000000;
-static const int64_t most_ns = 1000000000; /* that targets of one client push others back */
+static const int64_t most_ns = 1000000000; /* limit by which one client's targets delay others */
 
 /* ---- changes ---- */
 
@@ -27,12 +27,15 @@ struct erg_daemon_lease *erg_daemon_lease_of(struct erg_daemon *daemon,
     }
     erg_daemon_answer(
         daemon, from, request, ERG_WIRE_NO_LEASE, 0,
-        "this connection holds no such lease, expected one that it was given and that "
+        "this connection holds no such lease, expected one that it was granted and that "
         "has not ended");
     return NULL;
 }
 
-/* Gives a target to the worker when the pace allows it, and answers what need not wait for that. */
+/*
+ * Gives a target to the worker, which sets it when the pace allows, and answers a request that need
+ * not wait for that.
+ */
 static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, size_t gpu,
                  enum erg_knob knob, const struct erg_wire_request *request,
                  struct erg_daemon_target *target)
@@ -44,10 +47,10 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
     assert(target->low <= target->high);
     erg_daemon_leases_outcomes(daemon);
     if (lease->id != target->lease || lease->state != ERG_LEASE_HELD)
-        return; /* the GPU was lost meanwhile, and its holder was notified */
+        return; /* the GPU was lost in the meantime, and its holder was notified */
     struct erg_daemon_target waiting = erg_daemon_worker_waiting(item->worker, knob);
     if (waiting.task != ERG_TASK_NONE && waiting.lease == target->lease) {
-        target->due_ns = waiting.due_ns; /* takes its place */
+        target->due_ns = waiting.due_ns; /* replaces it */
     } else {
         const struct erg_daemon_config *config = &daemon->config;
         int64_t own_ns = erg_pace_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
@@ -71,8 +74,8 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
     } else if (limited) {
         erg_daemon_answer(
             daemon, from, request, ERG_WIRE_LIMITED, 0,
-            "changes come too fast, expected at most %g a second of a lease and %g of "
-            "all; this one is made in %.0f ms, unless a newer one takes its place",
+            "changes come too fast, expected at most %g a second for a lease and %g for "
+            "all; this one happens in %.0f ms, unless a newer one replaces it",
             daemon->config.changes_per_s, daemon->config.node_changes_per_s,
             1e-6 * (double)(target->due_ns - now_ns));
     } else {
@@ -105,7 +108,7 @@ void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connectio
     const char *unit = power ? "mW" : "MHz";
     if (power != (knob == ERG_KNOB_POWER)) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_BOUNDS, 0,
-                          "the lease is of the %s, expected a request for that",
+                          "the lease is for the %s, expected a request for that",
                           erg_knob_name(knob));
         return;
     }
@@ -120,7 +123,7 @@ void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connectio
         (!erg_knob_has_clock(bounds, target.low) || !erg_knob_has_clock(bounds, target.high))) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_BOUNDS, 0,
                           "%" PRId64 " to %" PRId64 " MHz: GPU %zu has no such clock, expected two "
-                          "of its list",
+                          "from its list",
                           target.low, target.high, gpu);
         return;
     }
@@ -187,7 +190,7 @@ static void audit_end(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
         1e-9 * (double)(erg_now_ns() - lease->begin_ns), reset);
 }
 
-/* The knob is as it should be, or nothing more can be done. */
+/* The knob was reset, or all attempts failed. */
 static void finish(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob, const char *reset)
 {
     struct erg_daemon_gpu *item = &daemon->items[gpu];
@@ -356,7 +359,7 @@ bool erg_daemon_leases_are_free(const struct erg_daemon *daemon)
     return true;
 }
 
-/* ---- what workers have done ---- */
+/* ---- results of workers ---- */
 
 static void answer_change(struct erg_daemon *daemon, const struct erg_daemon_outcome *outcome)
 {
@@ -373,7 +376,7 @@ static void answer_change(struct erg_daemon *daemon, const struct erg_daemon_out
         return;
     if (outcome->superseded) {
         erg_daemon_answer(daemon, to, &request, ERG_WIRE_SUPERSEDED, 0,
-                          "a newer target came before this one's turn");
+                          "a newer target replaced this one before it was set");
     } else if (outcome->failed) {
         erg_daemon_answer(daemon, to, &request, ERG_WIRE_REFUSED, outcome->driver, "%s",
                           outcome->text);
@@ -402,7 +405,7 @@ static void audit_change(struct erg_daemon *daemon, size_t gpu,
                           1e-6 * (double)(outcome->end_ns - outcome->begin_ns));
 }
 
-/* A knob that was to be taken back. */
+/* Handles the reset of a knob. */
 static void gave_back(struct erg_daemon *daemon, size_t gpu,
                       const struct erg_daemon_outcome *outcome)
 {

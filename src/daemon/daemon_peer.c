@@ -1,4 +1,4 @@
-/* Who is at the other end of a local socket. */
+/* Identifies the process at the other end of a local socket. */
 #define _GNU_SOURCE /* struct ucred */
 #include "daemon/daemon_peer.h"
 
@@ -20,7 +20,7 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5; the same on all machines that have GPUs of these kinds */
 #endif
 
-/* Reads PROC/PID/name; false where it is not there or too long. */
+/* Reads PROC/PID/name; false if it is missing or too long. */
 static bool read_proc(const char *proc, pid_t pid, const char *name, char *text, size_t capacity)
 {
     char path[512], *whole;
@@ -34,7 +34,10 @@ static bool read_proc(const char *proc, pid_t pid, const char *name, char *text,
 
 bool erg_daemon_had_begun(const char *stat, double at_s)
 {
-    /* Behind the name, which may hold anything, comes the third field; start is the 22nd. */
+    /*
+     * The third field follows the name, which may contain any character; the start time is the
+     * 22nd.
+     */
     const char *at = strrchr(stat, ')');
     unsigned long long ticks;
     for (int field = 2; at && field < 22; field++)
@@ -43,7 +46,10 @@ bool erg_daemon_had_begun(const char *stat, double at_s)
            (double)ticks / (double)sysconf(_SC_CLK_TCK) <= at_s;
 }
 
-/* For a kernel without SO_PEERPIDFD: the process number may belong to another process by now. */
+/*
+ * For a kernel without SO_PEERPIDFD: checks that the process number does not belong to another
+ * process by now.
+ */
 static int open_by_number(pid_t pid, const char *proc)
 {
     char stat[2048];
@@ -65,7 +71,7 @@ static bool has_ended(int pidfd)
     return poll(&wait, 1, 0) != 0;
 }
 
-/* Who lives after its files were read has had its number meanwhile: they were its own. */
+/* A process that is alive after the read kept its number, so the files were its own. */
 uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid, int pidfd)
 {
     char text[8192];
@@ -89,7 +95,7 @@ bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *pe
     peer->uid = said.uid;
     peer->groups[0] = said.gid;
     peer->group_count = 1;
-    /* Who is in more groups than fit has the primary one only. */
+    /* With more groups than fit, only the primary one counts. */
     size = (socklen_t)(sizeof peer->groups - sizeof *peer->groups);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, peer->groups + 1, &size) == 0)
         peer->group_count += size / sizeof *peer->groups;

@@ -8,7 +8,7 @@
 
 static const int64_t hang_ns = 1000000000, fastest_ns = 5000000;
 
-/* The sampler's writer. */
+/* Called by the sampler's writer. */
 static void put(void *context, const struct erg_sampler_item *item)
 {
     struct erg_daemon *daemon = context;
@@ -80,7 +80,7 @@ static void put_gpu(struct erg_daemon *daemon, size_t gpu, uint64_t metrics)
     }
 }
 
-/* The GPUs from `first` to before `end` that the client may see, as far as they fit. */
+/* The GPUs in [first, end) that the client may see, as far as they fit. */
 static void put_reading(struct erg_daemon *daemon, const struct erg_daemon_connection *to,
                         size_t first, size_t end, uint64_t metrics)
 {
@@ -124,7 +124,7 @@ void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *fr
     erg_daemon_send(daemon, from, false);
 }
 
-/* The shortest period a subscriber may ask for: shorter while it holds a lease. */
+/* The shortest period that a subscriber may request: shorter while it holds a lease. */
 static int64_t least_period_ns(struct erg_daemon *daemon, const struct erg_daemon_connection *who)
 {
     return erg_daemon_has_lease(daemon, who) ? fastest_ns : daemon->config.period_ns;
@@ -155,7 +155,8 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns)
         if (to->fd < 0 || to->doomed || !to->metrics)
             continue;
         if (to->period_ns < least_period_ns(daemon, to))
-            to->period_ns = daemon->config.period_ns; /* the lease that allowed less has ended */
+            to->period_ns =
+                daemon->config.period_ns; /* the lease that allowed a shorter one has ended */
         if (to->period_ns < daemon->config.period_ns)
             erg_sampler_look_closely(daemon->sampler, now_ns + 2 * to->period_ns);
         if (to->next_ns <= now_ns) {
@@ -164,7 +165,7 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns)
             put_reading(daemon, to, 0, daemon->count, to->metrics);
             to->lost += !erg_daemon_send(daemon, to, true);
             to->next_ns += to->period_ns;
-            if (to->next_ns <= now_ns) /* late: none is sent twice */
+            if (to->next_ns <= now_ns) /* late: no reading is sent twice */
                 to->next_ns = now_ns + to->period_ns;
         }
         next_ns = to->next_ns < next_ns ? to->next_ns : next_ns;

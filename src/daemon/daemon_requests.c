@@ -36,7 +36,7 @@ static void answer_hello(struct erg_daemon *daemon, struct erg_daemon_connection
     erg_daemon_send(daemon, to, false);
 }
 
-/* The bounds are the GPU's, narrowed to those of the rule that holds for the client. */
+/* The GPU's bounds, narrowed to those of the client's rule. */
 static void fill_bounds(const struct erg_daemon_rule *rule, const struct erg_knob_bounds *bounds,
                         struct erg_wire_gpu *gpu)
 {
@@ -100,7 +100,7 @@ static void change_grant(struct erg_daemon *daemon, struct erg_daemon_connection
     bool grants = request->type == ERG_WIRE_GRANT;
     uint64_t all = daemon->count < 64 ? (UINT64_C(1) << daemon->count) - 1 : UINT64_MAX;
     struct erg_daemon_grant *grant = request->job ? grant_of(daemon, request->job) : NULL;
-    /* In a test the daemon's own user stands for root. */
+    /* In tests the daemon's own user stands for root. */
     if (from->peer.uid != 0 && from->peer.uid != geteuid()) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_DENIED, 0,
                           "only root may make and revoke grants");

@@ -1,4 +1,4 @@
-/* The file of the daemon: rules and the rest. */
+/* Reads the daemon's file: rules and settings. */
 #include "daemon/daemon_rules.h"
 
 #include "base/memory.h"
@@ -195,7 +195,7 @@ static int take_rule(struct erg_daemon_rule *rule, const struct rule_file *file,
                : erg_yaml_fail(yaml, key, err, "gpus: %s", gpu.message);
 }
 
-/* ---- the rest ---- */
+/* ---- other settings ---- */
 
 static int take_standing(struct erg_daemon_config *config, const struct standing_part *file,
                          const struct erg_yaml *yaml, struct erg_error *err)
@@ -264,7 +264,7 @@ static int take(struct erg_daemon_config *config, struct config_file *file,
     return 0;
 }
 
-/* Reads the text and judges the owner by one and the same open file. */
+/* Reads the text and checks the owner through the same open file. */
 static int read_safely(const char *path, char **text, size_t *length, struct erg_error *err)
 {
     enum { MOST = 1 << 18 };
@@ -273,7 +273,7 @@ static int read_safely(const char *path, char **text, size_t *length, struct erg
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), result;
     if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
         result =
-            erg_fail(err, ERG_FAILED, "reading the rules '%s': expected a file with them", path);
+            erg_fail(err, ERG_FAILED, "reading the rules '%s': expected a file of rules", path);
     else if ((info.st_uid != 0 && info.st_uid != geteuid()) || info.st_mode & (S_IWGRP | S_IWOTH))
         result =
             erg_fail(err, ERG_FAILED,
@@ -322,7 +322,7 @@ void erg_daemon_config_release(struct erg_daemon_config *config)
     *config = (struct erg_daemon_config){0};
 }
 
-/* ---- what follows ---- */
+/* ---- which rule applies ---- */
 
 static bool is_in_group(const struct erg_daemon_peer *peer, gid_t group)
 {
@@ -332,7 +332,7 @@ static bool is_in_group(const struct erg_daemon_peer *peer, gid_t group)
     return false;
 }
 
-/* The GPUs of the peer's job: what was granted to that job and to that user. */
+/* The GPUs of the peer's job: those granted to that job and that user. */
 static uint64_t gpus_of_job(const struct erg_daemon_grant *grants,
                             const struct erg_daemon_peer *peer)
 {

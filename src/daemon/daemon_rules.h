@@ -1,7 +1,7 @@
 /*
  * The daemon's file (examples/daemon/ergond.yaml explains every key), and the rights of a process
- * on a GPU by its rules: the first rule that matches both wins; where none does, the process may
- * only read.
+ * on a GPU by its rules: the first rule that matches both wins; without one, the process may only
+ * read.
  */
 #ifndef ERG_DAEMON_RULES_H
 #define ERG_DAEMON_RULES_H
@@ -14,7 +14,7 @@ struct erg_daemon_rule {
     uint32_t id;   /* of the user or group */
     uint32_t may;  /* bits 1 << knob */
     bool of_job;   /* only GPUs that were granted to the job of the process */
-    uint64_t gpus; /* bits, else */
+    uint64_t gpus; /* otherwise these, as bits */
     int64_t least[ERG_KNOBS], most[ERG_KNOBS]; /* MHz and mW */
 };
 
@@ -23,8 +23,8 @@ enum erg_daemon_standing { ERG_STANDING_BEFORE, ERG_STANDING_DEFAULT, ERG_STANDI
 struct erg_daemon_config {
     struct erg_daemon_rule *rules;
     size_t rule_count;
-    bool members_only; /* telemetry is for those whom a rule fits */
-    int64_t period_ns; /* of telemetry */
+    bool members_only; /* only users who match a rule get telemetry */
+    int64_t period_ns; /* shortest period of telemetry */
     enum erg_daemon_standing standing_power;
     int64_t standing_mw, standing_mhz; /* 0: no lock */
     bool persistence;
@@ -32,7 +32,7 @@ struct erg_daemon_config {
     double changes_per_s, node_changes_per_s;
     long burst;
     char *audit;      /* NULL: none */
-    bool audit_every; /* each change too */
+    bool audit_every; /* logs each change, too */
 };
 
 /* Jobs that root has granted GPUs to. */
@@ -47,7 +47,7 @@ int erg_daemon_config_load(struct erg_daemon_config *config, const char *path,
                            const struct erg_gpus *gpus, struct erg_error *err);
 void erg_daemon_config_release(struct erg_daemon_config *config);
 
-/* The rule that holds for a process and a GPU, or NULL. */
+/* The rule for a process and a GPU, or NULL. */
 const struct erg_daemon_rule *erg_daemon_rule_of(const struct erg_daemon_config *config,
                                                  const struct erg_daemon_grant *grants,
                                                  const struct erg_daemon_peer *peer, size_t gpu);

@@ -1,4 +1,4 @@
-/* The daemon's thread that speaks with clients: connections, signals, time; its begin and end. */
+/* The daemon's thread that serves clients: connections, signals, time; its start and end. */
 #define _GNU_SOURCE /* accept4, getrandom */
 #include "base/clock.h"
 #include "base/log.h"
@@ -76,7 +76,7 @@ static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connec
         daemon->used--;
 }
 
-/* A packet for a client that is not accepted, or no longer. */
+/* Sends a packet to a client that is not, or no longer, accepted. */
 static void say_no(struct erg_daemon *daemon, int fd, const char *why)
 {
     erg_wire_begin_answer(&daemon->writer, 0, 0, ERG_WIRE_BUSY, 0, why);
@@ -84,8 +84,10 @@ static void say_no(struct erg_daemon *daemon, int fd, const char *why)
     (void)!send(fd, daemon->writer.bytes, daemon->writer.count, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A free place for a user, or NULL. Where all are taken, of the user or of everybody but root, the
- * connection that holds nothing and was silent the longest makes room. */
+/*
+ * A free slot for a user, or NULL. If the user's slots, or all except root's, are taken, the
+ * connection without lease that has been silent longest makes room.
+ */
 static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t uid)
 {
     int own = 0, all = 0;
@@ -110,7 +112,7 @@ static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t 
             silent = at;
     }
     if (silent) {
-        say_no(daemon, silent->fd, "it was silent, held nothing, and its place was needed");
+        say_no(daemon, silent->fd, "it was silent without a lease, and its place was needed");
         close_connection(daemon, silent, "its place was needed");
     }
     return silent;
@@ -166,14 +168,14 @@ static void take_guest(struct erg_daemon *daemon)
 
 static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection *from)
 {
-    static unsigned char bytes[ERG_WIRE_MOST]; /* of this thread alone */
+    static unsigned char bytes[ERG_WIRE_MOST]; /* used by this thread only */
     for (int i = 0; i < PACKETS_AT_ONCE && !from->doomed; i++) {
         ssize_t count = recv(from->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC);
         if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             return;
         if (count <= 0)
             from->doomed = true;
-        else /* longer than the buffer: its header has another length, or a wrong one */
+        else /* longer than the buffer: its header is wrong or has another length */
             erg_daemon_request(daemon, from, bytes, count > ERG_WIRE_MOST ? 0 : (size_t)count,
                                erg_now_ns());
     }
@@ -181,7 +183,7 @@ static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection
 
 /* ---- signals ---- */
 
-/* A thread: names of users and groups may be asked of a network that does not answer. */
+/* A thread, because names of users and groups may come from a network that does not answer. */
 static void *read_rules(void *context)
 {
     struct erg_daemon *daemon = context;
@@ -196,7 +198,7 @@ static void read_rules_again(struct erg_daemon *daemon)
 {
     daemon->rules_asked = true;
     if (daemon->rules_state != ERG_RULES_STAY)
-        return; /* once more when that has ended */
+        return; /* read again when that has ended */
     daemon->rules_asked = false;
     daemon->rules_state = ERG_RULES_READING;
     if (erg_thread_start(&daemon->rules_reader, read_rules, daemon) != 0) {
@@ -217,7 +219,8 @@ static void take_rules(struct erg_daemon *daemon)
         erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
                               erg_text_escape_json(why, 600, daemon->rules_error.message));
     } else {
-        daemon->rules.period_ns = daemon->config.period_ns; /* of a sampler that runs */
+        daemon->rules.period_ns =
+            daemon->config.period_ns; /* the running sampler keeps its period */
         erg_daemon_config_release(&daemon->config);
         daemon->config = daemon->rules;
         erg_daemon_audit_reopen(daemon->audit, daemon->config.audit);
@@ -296,7 +299,7 @@ static void loop(struct erg_daemon *daemon)
     }
 }
 
-/* Takes back all that is lent, as far as drivers answer. */
+/* Resets all that is leased, as far as drivers answer. */
 static void wait_until_free(struct erg_daemon *daemon, int64_t wait_ns)
 {
     int64_t end_ns = erg_now_ns() + wait_ns, now_ns;
@@ -319,7 +322,7 @@ static void end_all(struct erg_daemon *daemon)
     wait_until_free(daemon, patience_ns);
 }
 
-/* ---- beginning ---- */
+/* ---- start ---- */
 
 static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
 {
@@ -327,12 +330,13 @@ static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
     snprintf(path, sizeof path, "%s%s",
              daemon->options->socket ? daemon->options->socket : daemon->options->folder,
              daemon->options->socket ? "" : "/ergond.sock");
-    if (!daemon->activated) /* an existing one belongs to an ended daemon, since we hold the lock */
+    if (!daemon->activated) /* an existing socket belongs to an ended daemon, since we hold the lock
+                             */
         daemon->listener = erg_service_listen(path, SOCK_SEQPACKET, err);
     return daemon->listener < 0 ? -1 : 0;
 }
 
-/* A thread of its own waits for each GPU's bounds; one that hangs is not waited for. */
+/* Waits for each GPU's bounds, which its worker reads; does not wait for one that hangs. */
 static void await_bounds(const struct erg_daemon *daemon)
 {
     int64_t end_ns = erg_now_ns() + patience_ns / 10;
@@ -385,7 +389,7 @@ static int open_files(struct erg_daemon *daemon, struct erg_error *err)
     return 0;
 }
 
-/* To take back what was lent needs no rule: a file that is wrong must not be in its way. */
+/* Resetting leases needs no rules: an invalid file must not prevent it. */
 static int load_rules(struct erg_daemon *daemon, struct erg_error *err)
 {
     int result =

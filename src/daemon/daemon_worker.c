@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Outcomes are taken with every target that is given, so a running one, those that wait and those
- * that these replace are the most. */
+/*
+ * The limit of pending outcomes: they are taken whenever a target is given, so at most one running,
+ * the waiting ones and those that these replace are pending.
+ */
 enum { OUTCOMES = 16 };
 
 struct erg_daemon_worker {
@@ -19,15 +21,14 @@ struct erg_daemon_worker {
     size_t gpu;
     int news;
     pthread_t thread;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects all below */
     pthread_cond_t call, ended_call;
     struct erg_daemon_target targets[ERG_KNOBS];
     struct erg_daemon_outcome outcomes[OUTCOMES];
     size_t first, count;
     int64_t busy_since_ns;
     struct erg_knob_bounds bounds;
-    bool persist, raised;          /* persistence is wanted; it was off before. Belongs to the
-                                    * thread */
+    bool persist, raised; /* persistence is requested; it was off before. Used by the thread only */
     bool known, stop, ended, left; /* left: no caller waits, so the thread frees everything */
 };
 
@@ -38,7 +39,7 @@ static void tell(struct erg_daemon_worker *worker, const struct erg_daemon_outco
     worker->outcomes[(worker->first + worker->count++) % OUTCOMES] = *outcome;
 }
 
-/* The knob whose target is due first, or 0; `until_ns` is when that is. The lock held. */
+/* The knob whose target is due first, or 0; `until_ns` is that time. The lock held. */
 static enum erg_knob next_due(const struct erg_daemon_worker *worker, int64_t *until_ns)
 {
     enum erg_knob found = 0;
@@ -86,7 +87,7 @@ static void release(struct erg_daemon_worker *worker)
     free(worker);
 }
 
-/* The lock held, which is given up during calls. */
+/* The lock held; released during calls. */
 static void work(struct erg_daemon_worker *worker)
 {
     for (;;) {
@@ -110,7 +111,7 @@ static void work(struct erg_daemon_worker *worker)
         pthread_mutex_lock(&worker->lock);
         worker->busy_since_ns = 0;
         tell(worker, &outcome);
-        if (!worker->stop) /* else the file may be another one by now */
+        if (!worker->stop) /* after a stop, this number may belong to another file */
             erg_thread_wake(worker->news);
     }
 }

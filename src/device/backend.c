@@ -46,8 +46,10 @@ int erg_backend_open(struct erg_backend **backend, const struct erg_backend_opti
 {
     enum erg_backend_kind kind = options->kind;
     bool float32 = options->float32;
-    /* Read once, when CUDA starts: with fewer connections than streams, one that waits for another
-     * rank could hold up one that does not. */
+    /*
+     * CUDA reads it once, at its start: with fewer connections than streams, a stream that waits
+     * for another rank could block one that does not.
+     */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (kind == ERG_BACKEND_GPU && float32)
         return erg_fail(err, ERG_USAGE,

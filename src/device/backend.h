@@ -1,12 +1,12 @@
 /*
  * Backend: the interface of a decoder and a training engine to a device, as one table: memory,
- * streams and events, copies, kernels, and exchanges between ranks. Behind it is the host
- * (device/host/host.h) or a GPU; everything above sees only the table.
+ * streams and events, copies, kernels, and exchanges between ranks. The host (device/host/host.h)
+ * or a GPU implements it; everything above sees only the table.
  *
  * Kernels are the operations of ops/ops.h, named by their kind, with the same arguments. Tensors
- * are memory of the device and made of elements of `element_bytes`: 2 for bf16, 4 for float. Calls
- * that take a stream are queued; memory that they point to, including copies' host memory, must
- * stay valid until the stream has reached them.
+ * are device memory with elements of `element_bytes`: 2 for bf16, 4 for float. Calls that take a
+ * stream are queued; memory that they point to, including host memory of copies, must stay valid
+ * until the stream has reached them.
  */
 #ifndef ERG_DEVICE_BACKEND_H
 #define ERG_DEVICE_BACKEND_H
@@ -54,7 +54,7 @@ enum erg_kernel_kind {
 /* One kernel with its arguments, in the order of ops/ops.h. */
 struct erg_kernel {
     enum erg_kernel_kind kind;
-    int leave_sms; /* SMs that it leaves to a concurrent exchange; 0: it may take all */
+    int leave_sms; /* SMs to leave to a concurrent exchange; 0: it may use all */
     union {
         struct {
             size_t tokens, hidden, first, rows;
@@ -80,7 +80,7 @@ struct erg_kernel {
             float eps;
             const void *residual, *x, *x_bias, *weight, *bias;
             void *sum, *out;
-            float *stats; /* 1/rms, or of LayerNorm mean and 1/deviation */
+            float *stats; /* 1/rms; LayerNorm: mean and 1/deviation */
         } norm;
         struct {
             size_t tokens, hidden;
@@ -94,7 +94,7 @@ struct erg_kernel {
             size_t tokens, inputs, outputs;
             const void *a, *b, *bias; /* x, weight; d_y, weight; x, d_y */
             void *c;                  /* y; d_x; d_weight, float */
-            bool adds;                /* to d_weight, which else is written */
+            bool adds;                /* adds to d_weight; false: overwrites it */
         } linear;
         struct {
             size_t tokens, width;
@@ -124,7 +124,7 @@ struct erg_kernel {
             bool tanh_form; /* of GELU */
             const void *in, *d_out;
             void *out;
-            float *d_bias; /* GELU's gradient: of the bias before it; NULL where there is none */
+            float *d_bias; /* gradient of the bias before GELU; NULL: no bias */
         } activation;
         struct {
             size_t tokens, columns, valid, first, ranks;
@@ -168,18 +168,18 @@ enum erg_exchange_kind {
 };
 
 /*
- * One exchange of a group's ranks. Sums are made in float, in the order of ranks, and rounded once;
- * between GPUs that do not reach each other's memory as NCCL does it. Every rank gets the same
- * bits. `to` may be `from`; of a reduce-scatter or an all-gather also this rank's part of the
- * larger one.
+ * One exchange of a group's ranks. Sums are computed in float, in the order of ranks, and rounded
+ * once; NCCL sums in its own way between GPUs that cannot access each other's memory. Every rank
+ * gets the same bits. `to` may be `from`; in a reduce-scatter or an all-gather the smaller one may
+ * also be this rank's part of the larger one.
  */
 struct erg_exchange {
     enum erg_exchange_kind kind;
-    bool floats; /* else elements */
+    bool floats; /* false: elements */
     size_t count;
     const void *from;
     void *to;
-    int sms; /* SMs that it may take; 0: as many as the device likes */
+    int sms; /* SMs that it may use; 0: the device decides */
 };
 
 struct erg_backend;
@@ -192,24 +192,24 @@ struct erg_backend_table {
     /* Memory, 256-byte aligned, not cleared. */
     int (*alloc)(struct erg_backend *backend, void **memory, size_t bytes, struct erg_error *err);
     void (*free)(struct erg_backend *backend, void *memory);
-    /* Memory of the host that copies reach without the CPU, where the device has such. */
+    /* Host memory that copies access without the CPU (page-locked), if the device has such. */
     int (*host_alloc)(struct erg_backend *backend, void **memory, size_t bytes,
                       struct erg_error *err);
     void (*host_free)(struct erg_backend *backend, void *memory);
-    /* The bytes that can be allocated now. */
+    /* The number of bytes that can be allocated now. */
     int (*memory_free)(struct erg_backend *backend, size_t *bytes, struct erg_error *err);
     int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
     int (*fill)(struct erg_backend *backend, void *memory, int byte, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
-    /* `urgent`: where both could, its kernels begin before those of a stream that is not. */
+    /* `urgent`: its kernels start before those of streams that are not urgent. */
     int (*stream_new)(struct erg_backend *backend, struct erg_stream **stream, bool urgent,
                       struct erg_error *err);
     void (*stream_free)(struct erg_backend *backend, struct erg_stream *stream);
-    /* Waits until the stream has done all that was queued. */
+    /* Waits until the stream has finished all queued work. */
     int (*stream_wait)(struct erg_backend *backend, struct erg_stream *stream,
                        struct erg_error *err);
-    /* `timed`: can be asked for the time between two; the others are cheaper. */
+    /* `timed`: measures the time between two events; others are cheaper. */
     int (*event_new)(struct erg_backend *backend, struct erg_event **event, bool timed,
                      struct erg_error *err);
     void (*event_free)(struct erg_backend *backend, struct erg_event *event);
@@ -221,14 +221,14 @@ struct erg_backend_table {
     /* Work queued from now on waits for the recorded work. */
     int (*event_wait)(struct erg_backend *backend, struct erg_event *event,
                       struct erg_stream *stream, struct erg_error *err);
-    /* Scratch memory of a kernel, which depends only on its sizes. */
+    /* Bytes of scratch memory of a kernel; they depend only on its sizes. */
     int (*scratch_bytes)(struct erg_backend *backend, const struct erg_kernel *kernel,
                          size_t *bytes, struct erg_error *err);
     /*
-     * Finds, once for each size, how the device runs a product (the kinds ERG_KERNEL_LINEAR...)
-     * fastest, which later launches do: by timing, which takes seconds and memory, and which
-     * nothing else on the device may disturb; or as was found and kept before. Two searches may end
-     * in different bits. NULL: there is one way.
+     * Finds, once for each size, the fastest way to run a product (the kinds ERG_KERNEL_LINEAR...),
+     * which later launches use: by timing, which takes seconds and memory and must run alone on the
+     * device; or from a stored result. Two searches may give different bits. NULL: there is one
+     * way.
      */
     int (*choose)(struct erg_backend *backend, const struct erg_kernel *kernel,
                   struct erg_error *err);
@@ -241,18 +241,20 @@ struct erg_backend_table {
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
-    /* Before connect(): the data of this group's exchanges begins at `first` on this rank, and at
-     * other places on others; the messages that it sends lie there and `stride` bytes further, by
-     * turns. */
+    /*
+     * Call it before connect(): the data of this group's exchanges begins at `first` on this rank,
+     * and elsewhere on others. Messages that it sends are at `first` and `stride` bytes further,
+     * alternately.
+     */
     void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first,
                          size_t stride);
     void (*group_free)(struct erg_backend *backend, struct erg_group *group);
     /*
      * World calls, after the last group was made and before the first is freed; these and
-     * group_window() are NULL where groups need none. From then on groups exchange what lies in
-     * `memory`, which alloc() gave. `layout` is the same on two ranks if memory lies alike there,
-     * as it must between all that exchange anything but messages, or have a window. After
-     * disconnect() it may be freed.
+     * group_window() are NULL if groups do not need them. From then on groups exchange data within
+     * `memory`, which alloc() returned. `layout` is equal on two ranks if both have the same layout
+     * of that memory: ranks that exchange more than messages need that, or a window. After
+     * disconnect() the memory may be freed.
      */
     int (*connect)(struct erg_backend *backend, void *memory, size_t bytes, uint64_t layout,
                    struct erg_error *err);
@@ -261,8 +263,10 @@ struct erg_backend_table {
     int (*exchange)(struct erg_backend *backend, struct erg_group *group,
                     const struct erg_exchange *exchange, struct erg_stream *stream,
                     struct erg_error *err);
-    /* Adds one, atomically, to a number of the host's once the stream has done what was queued, so
-     * that another thread sees how far it is. NULL: this device does not say so. */
+    /*
+     * Adds one, atomically, to a number in host memory once the stream has finished the queued
+     * work, so that another thread sees its progress. NULL: not supported.
+     */
     int (*count)(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
                  struct erg_error *err);
 };
@@ -271,7 +275,7 @@ struct erg_backend {
     const struct erg_backend_table *table;
     size_t element_bytes;
     const char *name;   /* "host", or the GPU's */
-    bool shares_memory; /* with the other ranks of its machine */
+    bool shares_memory; /* shares its memory with the other ranks of its machine */
     bool spoils_free;   /* for tests: free memory is filled with NaN */
 };
 
@@ -287,7 +291,7 @@ static inline int erg_backend_follow(struct erg_backend *backend, struct erg_eve
                : 0;
 }
 
-/* Copies, and waits for all that is queued on the stream. */
+/* Copies, and waits for all work that is queued on the stream. */
 static inline int erg_backend_copy_now(struct erg_backend *backend, void *to, const void *from,
                                        size_t bytes, struct erg_stream *stream,
                                        struct erg_error *err)
@@ -299,20 +303,20 @@ static inline int erg_backend_copy_now(struct erg_backend *backend, void *to, co
 }
 
 enum erg_backend_kind {
-    ERG_BACKEND_ANY, /* a GPU where this machine has one, else the host */
-    ERG_BACKEND_GPU, /* the one of this process's rank */
+    ERG_BACKEND_ANY, /* a GPU if this machine has one, otherwise the host */
+    ERG_BACKEND_GPU, /* the GPU of this process's rank */
     ERG_BACKEND_HOST,
 };
 
 struct erg_backend_options {
     enum erg_backend_kind kind;
-    bool float32;       /* elements are floats, which the host alone has; else bf16 */
-    bool deterministic; /* the same bits from run to run, where that costs time */
-    int local_rank;     /* the GPU */
-    struct erg_rendezvous *rendezvous; /* of the ranks, outlives the backend; NULL: one rank */
+    bool float32;                      /* elements are floats, on the host only; false: bf16 */
+    bool deterministic;                /* the same bits in every run, even if that costs time */
+    int local_rank;                    /* the GPU */
+    struct erg_rendezvous *rendezvous; /* of the ranks; outlives the backend; NULL: one rank */
 };
 
-/* World call. ERG_NO_DEVICE where no GPU can be had; to be closed by its table. */
+/* World call. ERG_NO_DEVICE if no GPU is available; close it by its table. */
 int erg_backend_open(struct erg_backend **backend, const struct erg_backend_options *options,
                      struct erg_error *err);
 

@@ -10,7 +10,7 @@
 struct erg_clock_group {
     struct erg_clocks *clocks;
     size_t *members, count;
-    int clock_mhz; /* 0 = unlocked, -1 = unknown */
+    int clock_mhz; /* 0: unlocked, -1: unknown */
 };
 
 static int unlock(struct erg_clock_group *group, struct erg_error *err)

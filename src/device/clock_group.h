@@ -1,6 +1,6 @@
 /*
- * Clock group: one SM clock for all GPUs that measure together, locked because a user asked for it
- * by name. Every lock is verified and guarded (see telemetry/clocks.h).
+ * Clock group: one SM clock for all GPUs that measure together, locked at a user's explicit
+ * request. Every lock is verified and guarded (see telemetry/clocks.h).
  */
 #ifndef ERG_DEVICE_CLOCK_GROUP_H
 #define ERG_DEVICE_CLOCK_GROUP_H
@@ -20,9 +20,8 @@ int erg_clock_group_open(struct erg_clock_group **group, struct erg_gpus *gpus,
                          const size_t *members, size_t count, struct erg_error *err);
 
 /*
- * Locks all GPUs at `clock_mhz`, or unlocks them with 0. When one of them fails, none stays locked.
- * The status is then never ERG_NO_DEVICE, because a measurement that was to run at locked clocks
- * must not go on without.
+ * Locks all GPUs at `clock_mhz`; 0 unlocks them. If one fails, none stays locked. The status is
+ * then never ERG_NO_DEVICE, because a measurement at locked clocks must not continue without them.
  */
 int erg_clock_group_set(struct erg_clock_group *group, int clock_mhz, struct erg_error *err);
 

@@ -1,12 +1,12 @@
 /*
  * Device: one interface to a lockstep group of GPUs, "run these steps under this schedule: how
- * long, how much energy, how hot". The profiler (device/profiler.h) and everything above see
- * only this. The emulated device (device/emulated) implements it in virtual time; a real one
- * implements it on CUDA and NVML.
+ * long, how much energy, how hot". The profiler (device/profiler.h) and everything above see only
+ * this. The emulated device (device/emulated) implements it in virtual time; a real one implements
+ * it on CUDA and NVML.
  *
- * Two clocks of the caller meet here: work is asynchronous, like kernels on a stream, while the
- * host goes on; erg_device_now_ns() is the host's time, and spans and samples are on the same axis.
- * A device is used by one thread at a time; several devices may be open at once.
+ * Work is asynchronous, like kernels on a stream, while the host continues; erg_device_now_ns() is
+ * the host's time, and spans and samples use the same time axis. A device is used by one thread at
+ * a time; several devices may be open at once.
  */
 #ifndef ERG_DEVICE_H
 #define ERG_DEVICE_H
@@ -30,7 +30,7 @@ enum erg_sense {
 
 struct erg_sample {
     int64_t time_ns;    /* when it was read */
-    uint64_t energy_mj; /* counter; only differences mean something, and it moves in steps */
+    uint64_t energy_mj; /* counter; only differences are meaningful, and it moves in steps */
     double power_w;     /* over the last sensor period */
     double temperature_c;
     int clock_mhz;
@@ -61,11 +61,11 @@ struct erg_device_methods {
                 struct erg_error *err);
 };
 
-/* How far a tensor of one pass is from the same of another one. */
+/* The difference between a tensor of one pass and that of another. */
 struct erg_difference {
     char tensor[16];    /* "output"; of gradients: "input", or the weight: "qkv", "fc1", … */
     uint32_t copies;    /* tensors of that name: layers times GPUs */
-    uint32_t identical; /* of these, bit by bit */
+    uint32_t identical; /* copies that are identical, bit for bit */
     double
         relative; /* |difference| / |reference|, the largest of the copies; NaN if there is one */
 };
@@ -75,14 +75,16 @@ enum { ERG_DEVICE_PASSES = 4 };
 
 /* Values of tensors on a device that computes. Only after a sync. */
 struct erg_device_numbers {
-    /* Later steps give the same bits in every run, however much slower that is; or not any more.
-     * ERG_NO_DEVICE when it cannot. */
+    /*
+     * `repeatable`: later steps give the same bits in every run, even if that is much slower.
+     * ERG_NO_DEVICE if it cannot.
+     */
     int (*repeat)(struct erg_device *device, bool repeatable, struct erg_error *err);
     /* Clears the gradients of the weights, to which every backward adds. */
     int (*clear)(struct erg_device *device, struct erg_error *err);
-    /* Records the present values of the layers' tensors as `pass` < ERG_DEVICE_PASSES. */
+    /* Records the current values of the layers' tensors as `pass` < ERG_DEVICE_PASSES. */
     int (*note)(struct erg_device *device, size_t pass, struct erg_error *err);
-    /* Compares two noted passes. `list` has room for ERG_DIFFERENCES. */
+    /* Compares two recorded passes. `list` has room for ERG_DIFFERENCES. */
     int (*compare)(struct erg_device *device, size_t pass, size_t reference,
                    struct erg_difference *list, size_t *count, struct erg_error *err);
 };
@@ -94,10 +96,10 @@ struct erg_device {
     const char *board;    /* the driver's name of its GPUs; NULL for an emulated device */
     const char *identity; /* one line: kind, GPU, number of GPUs, other conditions of results */
     size_t gpus;
-    bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own */
+    bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own clocks */
 };
 
-/* How many of the latest spans a device remembers. */
+/* The number of latest spans that a device keeps. */
 enum { ERG_DEVICE_SPANS = 16 };
 
 static inline void erg_device_close(struct erg_device *device)
@@ -108,9 +110,9 @@ static inline void erg_device_close(struct erg_device *device)
 
 /*
  * Starts an independent measurement, named by `key`. Real devices ignore it. The emulated device
- * forgets its past: virtual time, heat, clock, sensor phases and noise start anew as a function of
- * its seed and the key alone, so that a measurement does not depend on earlier measurements, on the
- * thread, or on a kill and resume in between.
+ * forgets its past: virtual time, heat, clock, sensor phases and noise restart as a function of its
+ * seed and the key alone. So a measurement does not depend on earlier ones, on the thread, or on a
+ * kill and resume in between.
  */
 static inline void erg_device_begin(struct erg_device *device, uint64_t key)
 {
@@ -118,8 +120,8 @@ static inline void erg_device_begin(struct erg_device *device, uint64_t key)
 }
 
 /*
- * Locks the SM clock of all GPUs, or unlocks it with 0. Waits for queued work first; the new
- * clock settles some milliseconds later. ERG_NO_DEVICE when the device refuses clock locks.
+ * Locks the SM clock of all GPUs; 0 unlocks it. Waits for queued work first; the new clock settles
+ * some milliseconds later. ERG_NO_DEVICE if the device refuses clock locks.
  */
 static inline int erg_device_set_clock(struct erg_device *device, int clock_mhz,
                                        struct erg_error *err)
@@ -128,9 +130,9 @@ static inline int erg_device_set_clock(struct erg_device *device, int clock_mhz,
 }
 
 /*
- * Queues `repeats` runs of the steps, back to back after already queued work, and returns at once
- * for any number: a device with a short queue feeds it from a thread of its own. The steps must
- * stay valid only until it returns.
+ * Queues `repeats` runs of the steps, back to back after already queued work, and returns
+ * immediately for any number: a device with a short queue feeds it from a thread. The steps need to
+ * be valid only until it returns.
  */
 static inline int erg_device_enqueue(struct erg_device *device, const struct erg_step *steps,
                                      size_t count, size_t repeats, struct erg_error *err)
@@ -139,8 +141,8 @@ static inline int erg_device_enqueue(struct erg_device *device, const struct erg
 }
 
 /*
- * Queues one run of the steps that the first GPU begins at once and all others `delay_ns` later:
- * that is how long it waits for them in the first communication. Expects several GPUs.
+ * Queues one run of the steps. The first GPU begins immediately and all others `delay_ns` later, so
+ * it waits that long for them in the first communication. Needs several GPUs.
  */
 static inline int erg_device_stagger(struct erg_device *device, const struct erg_step *steps,
                                      size_t count, int64_t delay_ns, struct erg_error *err)
@@ -165,8 +167,10 @@ static inline void erg_device_sleep_ns(struct erg_device *device, int64_t durati
     device->methods->sleep_ns(device, duration_ns);
 }
 
-/* Reads the sensors of all GPUs into samples[device->gpus], as close together as it can; takes
- * some milliseconds. Works while work runs. */
+/*
+ * Reads the sensors of all GPUs into samples[device->gpus], as simultaneously as possible; takes
+ * some milliseconds. Allowed while work runs.
+ */
 static inline int erg_device_sense(struct erg_device *device, struct erg_sample *samples,
                                    struct erg_error *err)
 {
@@ -174,7 +178,7 @@ static inline int erg_device_sense(struct erg_device *device, struct erg_sample 
 }
 
 /*
- * When the enqueue `back` calls ago (0 = the latest, below ERG_DEVICE_SPANS) ran on `gpu`. Only
+ * The span of the enqueue `back` calls ago (0: the latest; below ERG_DEVICE_SPANS) on `gpu`. Only
  * after a sync.
  */
 static inline int erg_device_span(struct erg_device *device, size_t back, size_t gpu,

@@ -1,4 +1,6 @@
-/* Sensor log: keeps samples of counters, and reads energy between two moments from their steps. */
+/*
+ * Sensor log: keeps samples of counters, and computes energy between two moments from their steps.
+ */
 #include "device/edges.h"
 
 #include "base/memory.h"
@@ -103,7 +105,7 @@ struct erg_poll erg_sensor_log_mean(const struct erg_sensor_log *log, double sta
         }
         if (poll->time_s < start_s || poll->time_s > end_s)
             continue;
-        /* A reading holds until the next one: polls come denser at the ends of a window. */
+        /* A reading holds until the next one: polls are denser at the ends of a window. */
         double next_s = i + 1 < log->polls.count ? poll[1].time_s : end_s;
         double held_s = fmax(fmin(next_s, end_s) - poll->time_s, 1e-9);
         weight += held_s;

@@ -44,9 +44,8 @@ int erg_packed_steps_read(char *bytes, size_t size, size_t count, const struct e
     *out = steps;
     if (fits && left == 0)
         return 0;
-    return erg_fail(
-        err, ERG_FAILED,
-        "rank 0 sent %zu steps in %zu bytes that do not hold them, expected a rank 0 of "
-        "the same ergon",
-        count, size);
+    return erg_fail(err, ERG_FAILED,
+                    "rank 0 sent %zu steps in %zu bytes, which do not match, expected a rank 0 of "
+                    "the same ergon",
+                    count, size);
 }

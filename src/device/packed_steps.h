@@ -1,6 +1,4 @@
-/*
- * Packed steps: steps as bytes, for processes of one binary on one machine.
- */
+/* Packed steps: steps as bytes, between processes of one binary on one machine. */
 #ifndef ERG_DEVICE_PACKED_STEPS_H
 #define ERG_DEVICE_PACKED_STEPS_H
 
@@ -10,7 +8,9 @@
 size_t erg_packed_steps_bytes(const struct erg_step *steps, size_t count);
 void erg_packed_steps_write(const struct erg_step *steps, size_t count, char *bytes);
 
-/* *steps lie in the bytes afterwards and point into them. Fails unless the counts add up to size.
+/*
+ * *steps are within `bytes` afterwards and point into them. Fails unless the counts add up to
+ * `size`.
  */
 int erg_packed_steps_read(char *bytes, size_t size, size_t count, const struct erg_step **steps,
                           struct erg_error *err);

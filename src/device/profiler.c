@@ -1,4 +1,6 @@
-/* The profiler: how long a window must be, and the time and energy of one execution within it. */
+/*
+ * The profiler: determines the length of a window, and the time and energy of one execution in it.
+ */
 #include "device/profiler.h"
 
 #include "base/interrupt.h"
@@ -10,16 +12,16 @@
 
 enum {
     SUB_WINDOWS = 5,
-    CALIBRATION_RUNS = 100, /* at most */
-    WARMUP_RUNS = 10,       /* at least, where they take no longer than warmup_most_s */
+    CALIBRATION_RUNS = 100, /* upper limit */
+    WARMUP_RUNS = 10,       /* lower limit, if they take no longer than warmup_most_s */
 };
 
-static const double steps_least = 4;      /* of the counter in a window */
-static const double calibration_s = 0.2;  /* of work is enough to time a run */
-static const double warmup_most_s = 0.5;  /* more would heat the GPU in long runs */
+static const double steps_least = 4;      /* least steps of the counter in a window */
+static const double calibration_s = 0.2;  /* enough work to time a run */
+static const double warmup_most_s = 0.5;  /* more would heat the GPU if runs are long */
 static const double tail_s = 0.3;         /* work after the window, for the counter's next step */
-static const double fine_polls_s = 0.3;   /* around the window's ends, polls come without pause */
-static const double coarse_poll_s = 0.02; /* else */
+static const double fine_polls_s = 0.3;   /* around the window's ends, polling without pause */
+static const double coarse_poll_s = 0.02; /* otherwise */
 
 struct erg_profile_options erg_profile_options_default(void)
 {
@@ -36,7 +38,7 @@ struct erg_profile_options erg_profile_options_default(void)
     };
 }
 
-/* One measurement under way. */
+/* A running measurement. */
 struct profile_run {
     struct erg_device *device;
     const struct erg_step *steps;
@@ -44,8 +46,8 @@ struct profile_run {
     int clock_mhz;
     const struct erg_profile_options *options;
     struct erg_sensor_log log;
-    double run_s; /* of one run, as calibrated */
-    double grown; /* how many times longer than asked for window and cooldown are now */
+    double run_s; /* of one run, from calibration */
+    double grown; /* current factor on the requested window and cooldown */
 };
 
 static double now_s(const struct profile_run *at)
@@ -69,8 +71,10 @@ static int enqueue(const struct profile_run *at, size_t runs, struct erg_error *
     return erg_device_enqueue(at->device, at->steps, at->count, runs, err);
 }
 
-/* From the start of the enqueue `first_back` ago to the end of the one `last_back` ago; the
- * longest of the GPUs. */
+/*
+ * Time from the start of the enqueue `first_back` calls ago to the end of the one `last_back` calls
+ * ago; the longest of the GPUs.
+ */
 static int elapsed(const struct profile_run *at, size_t first_back, size_t last_back,
                    double *elapsed_s, struct erg_error *err)
 {
@@ -93,10 +97,9 @@ static int time_runs(const struct profile_run *at, size_t runs, double *run_s,
         return -1;
     *run_s /= (double)runs;
     if (!(*run_s > 0))
-        return erg_fail(
-            err, ERG_FAILED,
-            "profiling at %d MHz: a run takes no time, expected steps with work in them",
-            at->clock_mhz);
+        return erg_fail(err, ERG_FAILED,
+                        "profiling at %d MHz: a run takes no time, expected steps with work",
+                        at->clock_mhz);
     return 0;
 }
 
@@ -107,13 +110,13 @@ static int prepare(struct profile_run *at, struct erg_measurement *result, struc
     if (erg_device_set_clock(at->device, at->clock_mhz, &refusal) != 0) {
         if (refusal.status != ERG_NO_DEVICE)
             return erg_fail(err, refusal.status, "%s", refusal.message);
-        result->refused_clock = true; /* and nothing has to settle */
+        result->refused_clock = true; /* no need to settle */
     } else {
         pause_for(at, at->options->settle_s);
     }
     if (erg_interrupt_check(err) != 0 || time_runs(at, 1, &at->run_s, err) != 0)
         return -1;
-    /* The first run may be slow; a run of many milliseconds needs few to be timed. */
+    /* The first run may be slow; a few runs of many milliseconds are enough. */
     double least = at->run_s < calibration_s ? 3 : 1;
     double runs = fmin(fmax(ceil(calibration_s / at->run_s), least), CALIBRATION_RUNS);
     return time_runs(at, (size_t)runs, &at->run_s, err);
@@ -135,8 +138,8 @@ static struct series series_of(const double *values, size_t count)
 }
 
 /*
- * Polls until `end_s`: densely near the window's ends as predicted, where the counter's steps count
- * most.
+ * Polls until `end_s`, densely near the predicted ends of the window, where the counter's steps
+ * matter most.
  */
 static int poll_until(struct profile_run *at, double window_start_s, double window_end_s,
                       double end_s, struct erg_error *err)
@@ -151,7 +154,7 @@ static int poll_until(struct profile_run *at, double window_start_s, double wind
     return 0;
 }
 
-/* Mean energy per GPU between two moments; by the source. */
+/* Mean energy per GPU between two moments, from the source in use. */
 static bool energy_between(const struct profile_run *at, double start_s, double end_s,
                            enum erg_energy_source source, double *energy_j)
 {
@@ -177,7 +180,10 @@ static int choose_source(const struct profile_run *at, enum erg_energy_source *s
     return 0;
 }
 
-/* The result of the sub-windows; the latest enqueue was the tail, before it the sub-windows. */
+/*
+ * Computes the result from the sub-windows; the latest enqueue was the tail, preceded by the
+ * sub-windows.
+ */
 static int evaluate(const struct profile_run *at, size_t runs, struct erg_measurement *result,
                     struct series *time, struct series *energy, struct erg_error *err)
 {
@@ -204,7 +210,7 @@ static int evaluate(const struct profile_run *at, size_t runs, struct erg_measur
     }
     *time = series_of(run_s, SUB_WINDOWS);
     *energy = series_of(run_j, SUB_WINDOWS);
-    /* Mean of sub-windows = the whole: their inner edges cancel. */
+    /* The mean of the sub-windows equals that of the window: their inner edges cancel. */
     result->time_s = time->mean;
     result->energy_j = energy->mean;
     result->time_sd = time->scatter / sqrt(SUB_WINDOWS);
@@ -255,12 +261,12 @@ static bool clock_missed(const struct profile_run *at, const struct erg_measurem
     const uint32_t throttled = ERG_REASON_SW_POWER_CAP | ERG_REASON_HW_SLOWDOWN |
                                ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL |
                                ERG_REASON_HW_POWER_BRAKE;
-    /* 1 %: more than any GPU's clock step, and the loss by a cap before it is reported. */
+    /* 1 %: more than any GPU's clock step, and more than a cap costs before it is reported. */
     return at->clock_mhz && !result->refused_clock && !(result->reasons & throttled) &&
            fabs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
 }
 
-/* How many times longer the window would have to be for the counter's steps; below 1 it is fine. */
+/* The factor by which the window is too short for the counter's steps; below 1: long enough. */
 static double shortness(const struct profile_run *at, const struct erg_measurement *result)
 {
     if (result->energy_source != ERG_ENERGY_COUNTER)
@@ -296,7 +302,7 @@ static int profile(struct profile_run *at, struct erg_measurement *out, struct e
     return 0;
 }
 
-/* Sub-bursts right after each other, and one read of the sensors: only the time is needed. */
+/* Runs sub-bursts back to back and reads the sensors once: only the time is needed. */
 static int profile_burst(struct profile_run *at, struct erg_measurement *result,
                          struct erg_error *err)
 {
@@ -333,7 +339,7 @@ static int profile_burst(struct profile_run *at, struct erg_measurement *result,
     return 0;
 }
 
-/* One measurement from the device's start of it to its last look at the sensors. */
+/* Makes one measurement, from its start on the device to its last read of the sensors. */
 static int measure(int (*way)(struct profile_run *, struct erg_measurement *, struct erg_error *),
                    struct profile_run *at, uint64_t key, struct erg_measurement *result,
                    struct erg_error *err)

@@ -1,4 +1,4 @@
-/* Real GPUs: opens the GPUs of this machine as a device, where ergon is built with CUDA. */
+/* Real GPUs: opens the GPUs of this machine as a device, if ergon was built with CUDA. */
 #include "device/real.h"
 
 #if !ERGON_CUDA
@@ -10,7 +10,7 @@ int erg_real_open(struct erg_real **real, const struct erg_real_request *request
     (void)request;
     return erg_fail(err, ERG_NO_DEVICE,
                     "opening the GPUs of this machine: this ergon was built without CUDA; build it "
-                    "where nvcc and the headers of cuDNN and NCCL are installed, or take emulated "
+                    "where nvcc and the headers of cuDNN and NCCL are installed, or use emulated "
                     "GPUs with --device emulated");
 }
 
@@ -56,24 +56,23 @@ static int check_ranks(const struct erg_launch_environment *env,
                     env->world, wanted);
 }
 
-/* A GPU that two ranks share would measure neither. */
+/* A GPU that two ranks share could measure neither. */
 static int check_gpus(const struct erg_launch_environment *env, struct erg_error *err)
 {
     int gpus;
     struct erg_error missing;
     if (erg_cuda_count(&gpus, &missing))
-        return erg_fail(
-            err, missing.status,
-            "%s; install a driver of NVIDIA's that is new enough for this ergon's CUDA, "
-            "or take emulated GPUs with --device emulated",
-            missing.message);
+        return erg_fail(err, missing.status,
+                        "%s; install an NVIDIA driver that is new enough for this ergon's CUDA, "
+                        "or use emulated GPUs with --device emulated",
+                        missing.message);
     if (env->local_rank < gpus)
         return 0;
-    return erg_fail(err, ERG_NO_DEVICE,
-                    "measuring on the GPUs of this machine: rank %d is the %d. here, but there %s "
-                    "%d GPU%s; expected a GPU for each rank",
-                    env->rank, env->local_rank + 1, gpus == 1 ? "is" : "are", gpus,
-                    erg_plural((size_t)gpus));
+    return erg_fail(
+        err, ERG_NO_DEVICE,
+        "measuring on the GPUs of this machine: rank %d is number %d on this machine, but there %s "
+        "%d GPU%s; expected a GPU for each rank",
+        env->rank, env->local_rank + 1, gpus == 1 ? "is" : "are", gpus, erg_plural((size_t)gpus));
 }
 
 static int open_or_follow(struct erg_real *real, bool lock_clocks, struct erg_error *err)

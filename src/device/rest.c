@@ -1,4 +1,4 @@
-/* The power of GPUs that have nothing to do, or wait for others. */
+/* Measures the power of GPUs that are idle or wait for others. */
 #include "device/edges.h"
 #include "device/profiler.h"
 
@@ -7,7 +7,7 @@
 #include <math.h>
 
 static const double poll_s = 0.001;
-static const double work_s = 0.5;  /* enough to be as hot and as fast as work makes it */
+static const double work_s = 0.5;  /* enough to reach the heat and clock of work */
 static const double edges_s = 0.2; /* around the window, for the counter's steps */
 static const double spin_s = 0.1;  /* until the power of a waiting GPU is constant */
 
@@ -68,8 +68,10 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
     return 0;
 }
 
-/* Of GPUs that rest since `since_s` or, where `waiting`, of the first one, which waits for the
- * rest. */
+/*
+ * Measures GPUs that have rested since `since_s` or, if `waiting`, the first one, which waits for
+ * the rest.
+ */
 static int profile_without_work(struct erg_device *device, const struct erg_step *steps,
                                 size_t count, bool waiting, double since_s,
                                 const struct erg_profile_options *options, uint64_t key,

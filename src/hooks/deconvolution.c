@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* Older increments count so much less with each new one. */
+/* Each new increment multiplies the weight of older ones by this. */
 #define FADES 0.999
 
 /* Beyond this condition number, or with fewer increments for each class, classes are not
@@ -27,7 +27,7 @@ void erg_deconvolution_add(struct erg_deconvolution *sums, const double *seconds
     sums->weight = FADES * sums->weight + 1;
 }
 
-/* The classes that occurred, in units in which each column has the length 1. */
+/* The classes that occurred, scaled so that each column has length 1. */
 struct system {
     size_t count, class[MOST];
     double length[MOST]; /* s */

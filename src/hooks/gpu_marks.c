@@ -1,4 +1,4 @@
-/* Events and written words of CUDA's driver. */
+/* Marks by events and by memory writes of CUDA's driver. */
 #include "hooks/gpu_marks.h"
 
 #include "base/memory.h"
@@ -15,8 +15,8 @@ struct erg_gpu_marks {
     bool memory, prepared;
     void *context;
     void *events[ERG_GPU_MARKS][SIDES];
-    uint32_t (*words)[SIDES];    /* [slots], that the GPU writes */
-    unsigned long long words_at; /* of the GPU */
+    uint32_t (*words)[SIDES];    /* [slots], written by the GPU */
+    unsigned long long words_at; /* their address on the GPU */
 
     int (*get_current)(void **context);
     int (*set_current)(void *context);
@@ -37,7 +37,7 @@ static int find_calls(struct erg_gpu_marks *marks, const char *path, struct erg_
     const struct {
         const char *name;
         void *call;
-        bool events, memory; /* for whom */
+        bool events, memory; /* needed for events, for memory marks */
     } calls[] = {
         {"cuCtxGetCurrent", &marks->get_current, true, true},
         {"cuCtxSetCurrent", &marks->set_current, true, true},
@@ -87,7 +87,7 @@ void erg_gpu_marks_close(struct erg_gpu_marks *marks)
     void *before = NULL;
     if (!marks)
         return;
-    /* Should the context be gone, so is what was made in it. */
+    /* If the context is gone, so are its events. */
     if (marks->context && marks->get_current(&before) == 0 &&
         marks->set_current(marks->context) == 0) {
         for (size_t slot = 0; slot < ERG_GPU_MARKS; slot++)
@@ -159,7 +159,7 @@ int erg_gpu_marks_record(struct erg_gpu_marks *marks, size_t slot, enum erg_gpu_
 bool erg_gpu_marks_reached(struct erg_gpu_marks *marks, size_t slot, enum erg_gpu_mark_side side,
                            uint32_t round)
 {
-    static _Thread_local const void *entered; /* whose context this thread has */
+    static _Thread_local const void *entered; /* the marks whose context this thread has */
     if (marks->memory)
         return __atomic_load_n(&marks->words[slot][side], __ATOMIC_ACQUIRE) == round;
     if (entered != marks && marks->set_current(marks->context) == 0)

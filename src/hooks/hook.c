@@ -1,4 +1,4 @@
-/* Opening a hook, and its end. */
+/* Opens and closes a hook. */
 #include "hooks/hook_internal.h"
 
 #include "base/log.h"
@@ -12,8 +12,10 @@
 
 /* ---- fork() ---- */
 
-/* How often this process is the child of one that had hooks: a number that is asked for without a
- * system call. */
+/*
+ * The number of forks between the first process with hooks and this one: read without a system
+ * call.
+ */
 static _Atomic unsigned forks;
 
 static void count_fork(void)
@@ -54,22 +56,23 @@ static int check_numbers(const struct erg_hook_options *options, struct erg_erro
     if (options->mode < ERG_HOOK_OBSERVE || options->mode > ERG_HOOK_PROFILE)
         return erg_fail(err, ERG_USAGE, "opening a hook: there is no mode %d", options->mode);
     if (options->plan && options->plan_text)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: plan and plan_text exclude each other: one is the plan");
+        return erg_fail(
+            err, ERG_USAGE,
+            "opening a hook: plan and plan_text exclude each other, expected one of them");
     if (options->mode == ERG_HOOK_FOLLOW && !planned)
         return erg_fail(err, ERG_USAGE,
-                        "opening a hook: to follow takes a plan, expected plan or plan_text");
+                        "opening a hook: following needs a plan, expected plan or plan_text");
     if (options->stage < 0 || options->replica < 0 || options->point < -1)
         return erg_fail(err, ERG_USAGE,
-                        "opening a hook: stage %d, replica %d and point %d, expected none below 0 "
+                        "opening a hook: stage %d, replica %d and point %d, expected 0 or more "
                         "(point -1: the selected one)",
                         options->stage, options->replica, options->point);
     if (options->markers < ERG_MARK_HOST || options->markers > ERG_MARK_MEMORY)
-        return erg_fail(err, ERG_USAGE, "opening a hook: there are no markers %d",
+        return erg_fail(err, ERG_USAGE, "opening a hook: there is no kind of markers %d",
                         options->markers);
     if (!(options->dwell_s >= 0) || !(options->least_change_mhz >= 0))
         return erg_fail(err, ERG_USAGE,
-                        "opening a hook: dwell_s %g and least_change_mhz %g, expected none below 0",
+                        "opening a hook: dwell_s %g and least_change_mhz %g, expected 0 or more",
                         options->dwell_s, options->least_change_mhz);
     return 0;
 }
@@ -179,7 +182,8 @@ static int find_gpu(struct erg_hook *hook, struct erg_error *err)
         return erg_fail(err, ERG_USAGE, "opening a hook: '%s' names %zu GPUs, expected one",
                         hook->options.gpu, count);
     if (erg_launch_environment_read(&env, err) != 0)
-        return erg_fail_context(err, "which of %zu GPUs is this rank's", count);
+        return erg_fail_context(err, "this process sees %zu GPUs and its rank's GPU is unknown",
+                                count);
     if ((size_t)env.local_rank >= count)
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: local rank %d sees %zu GPUs, expected one for each rank",
@@ -201,7 +205,7 @@ static int open_clocks(struct erg_hook *hook, struct erg_error *err)
     return erg_clock_thread_open(&hook->clock.thread, &options, err);
 }
 
-/* On a list of its own, since one thread at a time may read a list's GPU. */
+/* Opens its own list, since only one thread at a time may read a list's GPU. */
 static int open_energy(struct erg_hook *hook, struct erg_error *err)
 {
     struct erg_gpus *gpus;
@@ -293,7 +297,7 @@ void erg_hook_end_clocks(struct erg_hook *hook, const char *why)
 
 int erg_hook_close(struct erg_hook *hook, struct erg_error *err)
 {
-    if (!hook || hook->forks != forks) /* its threads are not in a child, which leaves it alone */
+    if (!hook || hook->forks != forks) /* a child does not have its threads and leaves it alone */
         return 0;
     int result = erg_clock_thread_close(hook->clock.thread, err);
     release(hook);

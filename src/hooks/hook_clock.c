@@ -1,4 +1,4 @@
-/* Which clock is due at this moment. */
+/* Computes the clock that is due at this moment. */
 #include "hooks/hook_internal.h"
 
 #include "base/clock.h"
@@ -8,8 +8,11 @@
 static const int64_t look_ns = 1000000, look_gpu_ns = 200000, verify_ns = 1000000000,
                      patience_ns = 10000000000;
 
-/* A change upwards that arrives within this share of its duration is in time. Where more than this
- * share of this many changes are late, they are requested a quarter earlier, up to twice. */
+/*
+ * A change upwards that arrives within this share of its duration is in time. If more than the
+ * share LATE_MOST of LATE_TRIES changes are late, changes are requested a quarter earlier, up to
+ * twice the first lead.
+ */
 #define LATE_SHARE 0.25
 #define LATE_MOST 0.02
 #define LEAD_GROWS 1.25
@@ -35,7 +38,7 @@ static double work_left(const struct erg_programme *programme, uint32_t position
     return left_s;
 }
 
-/* Whether the next group's clock is due while the one before it still has the floor. */
+/* Whether the next group's clock is due although the previous group still runs. */
 static bool is_next_due(const struct hook_clock *clock, const struct hook_where *where,
                         int64_t now_ns)
 {
@@ -66,12 +69,14 @@ static uint32_t group_due(const struct hook_clock *clock, const struct hook_wher
 }
 
 struct turn {
-    int clock_mhz;   /* 0: as it is */
-    uint64_t serial; /* turns are counted through all steps */
+    int clock_mhz;   /* 0: 0: unchanged */
+    uint64_t serial; /* turns are counted across all steps */
 };
 
-/* The first group's clock may be there early, but not late: upwards at the end of the step before,
- * downwards with its first pass. The last stage waits only for the optimizer. */
+/*
+ * The first group's clock may come early, but not late: a rise comes at the end of the previous
+ * step, a fall with the first pass. The last stage waits only for the optimizer.
+ */
 static int clock_between(const struct hook_clock *clock, const struct hook_where *where)
 {
     const int first_mhz = where->programme->groups[0].clock_mhz;
@@ -97,7 +102,7 @@ static struct turn turn_due(const struct hook_clock *clock, const struct hook_wh
             return (struct turn){where->programme->groups[group].clock_mhz, first + group};
         }
         return (struct turn){clock->due_mhz ? clock_between(clock, where) : 0, first - 1};
-    case HOOK_BETWEEN: /* `step` is the one that comes */
+    case HOOK_BETWEEN: /* `step` is the next one */
         return (struct turn){clock_between(clock, where), first - 1};
     case HOOK_HIGH:
         return (struct turn){where->programme->highest_mhz, clock->due_serial};
@@ -107,7 +112,7 @@ static struct turn turn_due(const struct hook_clock *clock, const struct hook_wh
     return (struct turn){0, clock->due_serial};
 }
 
-/* ---- how late changes are ---- */
+/* ---- lateness of changes ---- */
 
 static void judge(struct hook_clock *clock)
 {
@@ -124,7 +129,10 @@ static void judge(struct hook_clock *clock)
     clock->lates = clock->tried = 0;
 }
 
-/* A group with a higher clock than the one before has begun: is its clock there? */
+/*
+ * Notes the begin of a group with a higher clock than the previous one, to check whether its clock
+ * has arrived.
+ */
 static void note_begin(struct hook_clock *clock, const struct hook_where *where)
 {
     const struct erg_programme *programme = where->programme;
@@ -163,7 +171,10 @@ enum erg_hook_cause erg_hook_cause_of(uint64_t reasons)
     return reasons & ERG_REASON_SW_POWER_CAP ? ERG_HOOK_CAUSE_POWER_CAP : ERG_HOOK_CAUSE_UNKNOWN;
 }
 
-/* Once a second: a GPU below its lock is counted with the reason, one above it does not obey. */
+/*
+ * Once a second: counts the time below the lock by reason, and detects a GPU that stays above its
+ * lock.
+ */
 static void verify(struct hook_clock *clock, int64_t now_ns)
 {
     struct erg_gpu_sample sample;
@@ -189,7 +200,7 @@ static void verify(struct hook_clock *clock, int64_t now_ns)
         atomic_store(&clock->disobeyed, true);
 }
 
-/* ---- the thread asks ---- */
+/* ---- the callback of the thread ---- */
 
 /* One clock for all passes. */
 static void hold(struct hook_clock *clock, const struct hook_where *where, int64_t now_ns,
@@ -217,13 +228,13 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
     } else if (!hook_place_read(&clock->hook->place, &where)) {
         return;
     } else if (where.phase != HOOK_STEP) {
-        due->again_ns = INT64_MAX; /* what comes next rings */
+        due->again_ns = INT64_MAX; /* the next event rings */
     }
     if (where.clock_mhz) {
         hold(clock, &where, now_ns, due);
         return;
     }
-    if (where.programme != clock->programme) { /* turns are counted anew */
+    if (where.programme != clock->programme) { /* turns are counted from the start */
         clock->programme = where.programme;
         clock->due_serial = clock->arrives_serial = clock->awaits = 0;
     }
@@ -233,7 +244,7 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
         note_begin(clock, &where);
     const struct turn turn = turn_due(clock, &where, now_ns);
     if (turn.clock_mhz && turn.clock_mhz != clock->due_mhz) {
-        /* Turns that were missed were due and are over. */
+        /* Turns in between were due and are over. */
         if (clock->due_serial && turn.serial > clock->due_serial + 1) {
             atomic_fetch_add(&clock->superseded, turn.serial - clock->due_serial - 1);
             atomic_fetch_add(&clock->requests, turn.serial - clock->due_serial - 1);

@@ -1,4 +1,4 @@
-/* The power of passes, from steps of the energy counter and from when passes ran. */
+/* The power of passes, from steps of the energy counter and the times of passes. */
 #include "hooks/hook_energy.h"
 
 #include "base/clock.h"
@@ -12,13 +12,15 @@
 
 static const int64_t poll_ns = 5000000, fine_ns = 1000000, longest_ns = 1000000000;
 
-/* The counter is read often only where a step of it is due: beyond this share of the shortest time
- * between two of late, which is forgotten by and by. */
+/*
+ * The counter is read often only when a step of it is due: after this share of the shortest recent
+ * time between two steps. That shortest time slowly grows by FORGETS.
+ */
 #define DUE 0.8
 #define FORGETS 1.02
 
 enum {
-    SPANS = 4096, /* of a step and a bit */
+    SPANS = 4096, /* more than a step */
     EDGES = 1024,
     WAITING = ERG_DECONVOLUTION_CLASSES - 1,
     WHOLE_STEP = -1,
@@ -31,7 +33,7 @@ struct span {
 };
 
 struct step_edge {
-    int64_t time_ns, half_ns; /* halfway between the reads around it, which are so far away */
+    int64_t time_ns, half_ns; /* halfway between the reads around it, each half_ns away */
     double energy_j;
 };
 
@@ -42,21 +44,21 @@ struct erg_hook_energy {
     atomic_bool closing;
     struct span ring[SPANS];
     _Atomic uint64_t added, taken;
-    bool left_out; /* a pass of this step; the adding thread's own */
+    bool left_out; /* a pass of this step is missing; used by the adding thread only */
 
     /* The thread's own. */
-    struct span spans[SPANS]; /* of the step that is not yet whole */
+    struct span spans[SPANS]; /* of the step that is not yet complete */
     size_t span_count;
     struct step_edge edges[EDGES]; /* a ring */
     size_t edge_count;
-    int64_t read_ns, value_mj; /* of the latest read; value -1: none */
+    int64_t read_ns, value_mj; /* the latest read; value -1: none */
     int64_t edge_ns;           /* 0: none was seen */
-    double period_ns;          /* 0: not known */
+    double period_ns;          /* 0: unknown */
     struct erg_deconvolution sums;
 
     _Atomic double power_w[ERG_DECONVOLUTION_CLASSES], uncertainty_w[ERG_DECONVOLUTION_CLASSES];
     atomic_bool measured[ERG_DECONVOLUTION_CLASSES];
-    _Atomic uint64_t block; /* that these are of */
+    _Atomic uint64_t block; /* the block of the estimates */
 };
 
 /* ---- the trainer's side ---- */
@@ -84,12 +86,13 @@ void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int6
     if (add_span(energy, WHOLE_STEP, begin_ns, energy->left_out ? begin_ns : end_ns))
         energy->left_out = false;
     else
-        energy->left_out = true; /* this step's passes would be the next one's */
+        energy->left_out = true; /* otherwise this step's passes would count for the next one */
 }
 
 void erg_hook_energy_restart(struct erg_hook_energy *energy, uint64_t block)
 {
-    (void)add_span(energy, RESTART, (int64_t)block, 0); /* else nothing is known of the block */
+    (void)add_span(energy, RESTART, (int64_t)block,
+                   0); /* if the ring is full, the block has no estimates */
 }
 
 uint64_t erg_hook_energy_block(const struct erg_hook_energy *energy)
@@ -122,7 +125,7 @@ static void read_counter(struct erg_hook_energy *energy)
         return;
     const int64_t value_mj = sample.readings[ERG_METRIC_ENERGY].value;
     const int64_t now_ns = sample.end_ns;
-    if (value_mj < energy->value_mj) /* it started anew */
+    if (value_mj < energy->value_mj) /* the counter restarted */
         energy->edge_count = 0;
     else if (energy->value_mj >= 0 && value_mj > energy->value_mj) {
         const int64_t half_ns = (now_ns - energy->read_ns) / 2;
@@ -165,7 +168,7 @@ static void add_increment(struct erg_hook_energy *energy, const struct step_edge
 static void solve(struct erg_hook_energy *energy)
 {
     struct erg_class_power powers[ERG_DECONVOLUTION_CLASSES];
-    /* The sensor's own error is beyond the uncertainty, as in ergon/telemetry.h. */
+    /* The uncertainty excludes the sensor's own error, as in ergon/telemetry.h. */
     erg_deconvolution_solve(&energy->sums, 0, powers);
     for (size_t c = 0; c < ERG_DECONVOLUTION_CLASSES; c++) {
         energy->power_w[c] = powers[c].power_w;
@@ -174,7 +177,7 @@ static void solve(struct erg_hook_energy *energy)
     }
 }
 
-/* All increments that lie in the step. */
+/* Adds all increments within the step. */
 static void take_step(struct erg_hook_energy *energy, const struct span *step)
 {
     const size_t kept = energy->edge_count < EDGES ? energy->edge_count : EDGES;
@@ -218,7 +221,7 @@ static void *measure(void *context)
     return NULL;
 }
 
-/* ---- the whole ---- */
+/* ---- open and close ---- */
 
 int erg_hook_energy_open(struct erg_hook_energy **out, struct erg_gpus *gpus, size_t gpu,
                          struct erg_error *err)

@@ -1,5 +1,7 @@
-/* Late pipelines: the point of this one meanwhile, by its caller's request or by agreement of all
- * ranks. */
+/*
+ * Late pipelines: chooses the point of this pipeline while another one is late, by its caller's
+ * request or by agreement of all ranks.
+ */
 #include "hooks/hook_internal.h"
 
 #include "base/log.h"
@@ -12,13 +14,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A pipeline is late beyond this share; while one is, the others wait for it until half of that. */
+/*
+ * A pipeline is late beyond this share. The others then follow it until it is below half of that.
+ */
 #define LATE_SHARE 0.015
-/* A slower point needs this many rounds that agree, and this time since the last change. */
+/* A slower point needs ROUNDS rounds that agree, and LEAST_BETWEEN_S since the last change. */
 enum { ROUNDS = 3, STEPS_BETWEEN = 16, STEPS_UNTIL = 2, VERSION = 1 };
 #define LEAST_BETWEEN_S 60
 
-static_assert(sizeof(struct hook_message) == 64, "the public header says so");
+static_assert(sizeof(struct hook_message) == 64, "include/ergon/hook.h promises this size");
 
 static const struct erg_plan_point *point_of(const struct erg_hook *hook, size_t point)
 {
@@ -56,7 +60,7 @@ static struct erg_hook_choice describe(const struct erg_hook *hook, size_t point
     };
 }
 
-/* ---- by the caller's word ---- */
+/* ---- by the caller's request ---- */
 
 int erg_hook_late(struct erg_hook *hook, double factor, struct erg_hook_choice *choice,
                   struct erg_error *err)
@@ -144,7 +148,7 @@ static int check_messages(const struct erg_hook *hook, struct erg_error *err)
             (size_t)message->stage >= hook->plan->schedule.pipeline.stages)
             return erg_fail(err, ERG_FAILED,
                             "agreeing on late pipelines after step %" PRId64
-                            ": rank %zu says version %d, step %" PRId64
+                            ": rank %zu has version %d, step %" PRId64
                             ", replica %d, stage %d and point %d, expected the same step and plan "
                             "on all ranks",
                             hook->steps, i, message->version, message->step, message->replica,
@@ -155,12 +159,14 @@ static int check_messages(const struct erg_hook *hook, struct erg_error *err)
 
 struct lateness {
     int32_t slowest;              /* a replica */
-    double slowest_share, others; /* the factor on the planned time, and that of the next slowest */
+    double slowest_share, others; /* its factor on the planned time, and that of the next slowest */
     int64_t reasons;              /* of its GPUs */
 };
 
-/* Seconds that each stage of a replica worked, by the slowest of its ranks, NaN where none reports
- * it; and the point that it runs. */
+/*
+ * Working seconds of each stage of a replica: those of its slowest rank; NaN: no rank reports any.
+ * Returns the point that it runs.
+ */
 static size_t replica_seconds(const struct erg_hook *hook, int32_t replica, double *seconds)
 {
     const struct hook_agreement *agreement = &hook->agreement;
@@ -170,7 +176,7 @@ static size_t replica_seconds(const struct erg_hook *hook, int32_t replica, doub
     for (size_t i = 0; i < agreement->ranks; i++)
         if (agreement->messages[i].replica == replica) {
             double *stage_s = &seconds[agreement->messages[i].stage];
-            *stage_s = fmax(*stage_s, agreement->messages[i].busy_s); /* NaN is the other one */
+            *stage_s = fmax(*stage_s, agreement->messages[i].busy_s); /* fmax ignores NaN */
             point = (size_t)agreement->messages[i].point;
         }
     return point;
@@ -210,7 +216,7 @@ static struct lateness find_lateness(const struct erg_hook *hook)
     return found;
 }
 
-/* The point that this pipeline would run while that one is late. */
+/* The point that this pipeline should run while the late one is slow. */
 static int follow(const struct erg_hook *hook, const struct lateness *late, size_t *point,
                   struct erg_error *err)
 {
@@ -222,7 +228,7 @@ static int follow(const struct erg_hook *hook, const struct lateness *late, size
                                                .running = hook->running,
                                                .slowest_s = slowest_s,
                                                .own_s = own_s};
-    /* The time that the late rank would need at the chosen point, if it runs at another one. */
+    /* If the late pipeline runs another point: its time at the chosen one. */
     size_t runs = replica_seconds(hook, late->slowest, slowest_s);
     erg_plan_stage_seconds(hook->plan, point_of(hook, runs), planned_s);
     for (size_t s = 0; s < stages; s++)
@@ -234,7 +240,10 @@ static int follow(const struct erg_hook *hook, const struct lateness *late, size
     return erg_plan_follow(hook->plan, &lateness, point, err);
 }
 
-/* Faster at once, so that no pipeline waits for this one; slower when rounds agree. */
+/*
+ * A faster point starts immediately, so that no pipeline waits for this one; a slower one once
+ * rounds agree.
+ */
 static bool is_time_for(struct erg_hook *hook, size_t wanted)
 {
     struct hook_agreement *agreement = &hook->agreement;
@@ -249,7 +258,7 @@ static bool is_time_for(struct erg_hook *hook, size_t wanted)
     return agreement->rounds >= ROUNDS && agreement->since_s >= LEAST_BETWEEN_S;
 }
 
-/* From the same bytes all ranks of a pipeline come to the same. */
+/* From the same bytes all ranks of a pipeline make the same decision. */
 static int decide(struct erg_hook *hook, struct erg_error *err)
 {
     struct hook_agreement *agreement = &hook->agreement;

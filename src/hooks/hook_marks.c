@@ -8,14 +8,14 @@
 
 /* ---- the trainer's side ---- */
 
-/* NULL where fewer than `left` would be free. */
+/* NULL if fewer than `left` would be free. */
 static struct hook_mark *next_mark(struct hook_marks *marks, uint64_t left)
 {
     const uint64_t added = marks->added;
     return added - marks->taken + left < HOOK_MARKS ? &marks->items[added % HOOK_MARKS] : NULL;
 }
 
-/* Where no clock thread looks, the trainer's own does. */
+/* Without a clock thread, the trainer's own processes the marks. */
 static void add_mark(struct erg_hook *hook)
 {
     hook->marks.added++;
@@ -80,7 +80,7 @@ void erg_hook_mark_begin(struct erg_hook *hook, const struct hook_where *where, 
     add_mark(hook);
 }
 
-/* A pass that has begun here ends here, on the same side. */
+/* Marks the end of a pass on the same side (GPU or host) as its beginning. */
 void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, void *stream)
 {
     struct hook_marks *marks = &hook->marks;
@@ -102,7 +102,7 @@ void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, vo
 
 /* ---- the other side ---- */
 
-/* The trainer's report of its place; seconds and ratio are measured here. */
+/* Applies the trainer's report of its place; seconds and ratio are measured here. */
 static void go_to(struct hook_marks *marks, const struct hook_where *where, int64_t begun_ns,
                   int64_t ended_ns)
 {
@@ -116,7 +116,7 @@ static void go_to(struct hook_marks *marks, const struct hook_where *where, int6
 static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
 {
     struct hook_marks *marks = &hook->marks;
-    /* `step` is the one that comes; the sums so far belong to the one before. */
+    /* `step` is the next one; the sums so far belong to the previous one. */
     if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
         hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
         /* The energy of a pass without a mark would count as waiting. */
@@ -151,7 +151,7 @@ static void take_end(struct erg_hook *hook, const struct hook_mark *mark, int64_
     if (isnan(taken_s)) {
         taken_s = fmax(1e-9 * (double)(end_ns - marks->begun_ns), 0);
     } else {
-        /* A reader may be late, and later at one end than at the other. */
+        /* A reader may be late, by more at one end than at the other. */
         const int64_t taken_ns = (int64_t)(1e9 * taken_s);
         if (end_ns - taken_ns < marks->begun_ns)
             marks->begun_ns = end_ns - taken_ns;

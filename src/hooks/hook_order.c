@@ -1,4 +1,4 @@
-/* Why a pass is not the next one of the plan. */
+/* Explains why a pass is not the next one of the plan. */
 #include "hooks/hook_order.h"
 
 #include "base/memory.h"
@@ -12,7 +12,7 @@
 static const char *const kind_names[] = {"forward", "backward", "backward-weight", "other"};
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
 
-/* How far from the plan's numbers is looked. */
+/* The search range around the plan's numbers. */
 enum { MOST_AWAY = 64 };
 
 const char *erg_pass_kind_name(int kind)
@@ -35,7 +35,7 @@ bool erg_pass_is(const struct erg_pass_came *came, const struct erg_instruction 
            (came->microbatch < 0 || (uint32_t)came->microbatch == instruction->microbatch);
 }
 
-/* ---- what would explain it ---- */
+/* ---- causes ---- */
 
 struct hypothesis {
     size_t stages, stage, microbatches, chunks;
@@ -48,7 +48,7 @@ struct causes {
     size_t count;
 };
 
-/* Whether the plan's pass at this place looks the same. */
+/* Whether two passes look the same to the trainer's reports. */
 static bool is_alike(const struct erg_order_mistake *mistake, const struct erg_instruction *a,
                      const struct erg_instruction *b)
 {
@@ -56,7 +56,7 @@ static bool is_alike(const struct erg_order_mistake *mistake, const struct erg_i
            (!mistake->names_microbatches || a->microbatch == b->microbatch);
 }
 
-/* The passes of a step under the hypothesis. Free them. */
+/* The passes of a step under the hypothesis. The caller frees them. */
 static struct erg_instruction *make_order(const struct hypothesis *hypothesis, size_t *count)
 {
     const struct erg_pass_order order =
@@ -86,7 +86,7 @@ static bool explains(const struct erg_order_mistake *mistake, const struct hypot
     return fits;
 }
 
-/* The nearest two stay. */
+/* Keeps the nearest two. */
 static void add_cause(struct causes *causes, const struct hypothesis *hypothesis)
 {
     if (causes->count > 0 && hypothesis->distance < causes->nearest[0].distance) {
@@ -101,8 +101,10 @@ static void add_cause(struct causes *causes, const struct hypothesis *hypothesis
 
 /* Distances: likely mistakes are nearer; unlikely ones are further away. */
 
-/* Among the orders with another value of the pipeline's number `member` than the plan's, the
- * nearest one that explains the passes. */
+/*
+ * Finds, among the orders with another value of the pipeline's number `member` than the plan's, the
+ * nearest one that explains the passes.
+ */
 static void try_number(const struct erg_order_mistake *mistake, struct causes *causes,
                        const struct hypothesis *planned, size_t member, double weight)
 {
@@ -141,7 +143,10 @@ static void find_causes(const struct erg_order_mistake *mistake, struct causes *
                                        .microbatches = pipeline->microbatches,
                                        .chunks = pipeline->chunks};
     struct hypothesis evaluation = planned;
-    /* A pipeline that was as planned for a step is so still; what comes between is evaluation. */
+    /*
+     * A pipeline that matched the plan for one step still does; the passes in between are an
+     * evaluation.
+     */
     evaluation.forward_only = true;
     evaluation.distance = mistake->step > 0 ? 0.25 : 1;
     if (explains(mistake, &evaluation))

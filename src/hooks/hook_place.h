@@ -1,6 +1,6 @@
 /*
  * Place: where the trainer is, written by its thread and read by the clock thread. A reader that
- * comes in between looks again; the writer never waits (a sequence lock).
+ * sees a write in progress tries again; the writer never waits (a sequence lock).
  */
 #ifndef ERG_HOOKS_HOOK_PLACE_H
 #define ERG_HOOKS_HOOK_PLACE_H
@@ -12,7 +12,7 @@
 enum hook_phase {
     HOOK_IDLE,    /* before the first step */
     HOOK_STEP,    /* in a step: at `position`, or before the first pass */
-    HOOK_BETWEEN, /* two steps */
+    HOOK_BETWEEN, /* between two steps */
     HOOK_HIGH,    /* paused, or in work outside passes */
 };
 
@@ -21,11 +21,11 @@ struct hook_where {
     const struct erg_programme *programme;
     bool last_stage;
     int64_t step;
-    int32_t position;           /* of the pass that began last; -1: none in this step */
+    int32_t position;           /* of the latest pass; -1: none in this step */
     int64_t begun_ns, ended_ns; /* of that pass; ended 0: not yet */
     double ratio;               /* measured to planned seconds */
-    int clock_mhz;              /* of all passes, instead of the programme's; 0: none */
-    uint64_t block;             /* of a profile (hook_profile.h) that the step belongs to */
+    int clock_mhz;              /* one clock for all passes, instead of the programme's; 0: none */
+    uint64_t block;             /* the block of a profile (hook_profile.h) that contains the step */
 };
 
 struct hook_place {
@@ -55,7 +55,7 @@ static inline void hook_place_write(struct hook_place *place, const struct hook_
     atomic_fetch_add(&place->sequence, 1);
 }
 
-/* False: it is being written at this moment. */
+/* False: a write is in progress. */
 static inline bool hook_place_read(struct hook_place *place, struct hook_where *where)
 {
     const uint64_t before = atomic_load(&place->sequence);

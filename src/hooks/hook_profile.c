@@ -1,4 +1,4 @@
-/* A profile made of ordinary steps: the order of passes, blocks of steps, what ranks agree on. */
+/* A profile from ordinary steps: the order of passes, blocks of steps, agreement of ranks. */
 #include "hooks/hook_internal.h"
 
 #include "base/clock.h"
@@ -16,17 +16,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Steps of a block, and how well times and energies are to be known. */
+/* Steps of a block, and the required accuracy of times and energies. */
 enum { SETTLE = 3, ROUND = 4, MOST_STEPS = 40, VERSION = 1 };
 #define KNOWN 0.01
-#define KNOWN_LEAST 0.1 /* else the clock is left out */
-/* The next clock is so much of the one before, or the next lower one that the GPU has. */
+#define KNOWN_LEAST 0.1 /* otherwise the clock is excluded */
+/* The next clock is this share of the previous one, or the next lower one that the GPU has. */
 #define CLOCK_STEP 0.96
 
 enum hook_profile_form { STATUS = 1, ROW };
 enum hook_profile_flag { KNOWS = 1, ENDED = 2 };
 
-static_assert(sizeof(struct hook_profile_message) == 64, "the public header says so");
+static_assert(sizeof(struct hook_profile_message) == 64, "include/ergon/hook.h promises this size");
 
 static const char default_path[] = "profile.csv";
 
@@ -37,7 +37,7 @@ static const char *path_of(const struct erg_hook *hook)
 
 /* ---- open and close ---- */
 
-/* The exchange of a rank that is alone. */
+/* The exchange of a single rank. */
 static int tell_oneself(void *context, const void *mine, void *all, size_t bytes)
 {
     (void)context;
@@ -139,8 +139,9 @@ static int other_order(struct erg_hook *hook, const struct erg_pass_came *came,
         name_pass(&text, &profile->order[hook->position]);
     else
         erg_text_printf(&text, "the end of the step after %u passes", profile->count);
-    erg_text_add(&text, " as in the first step: all steps have one order while a profile is made, "
-                        "and an evaluation needs erg_hook_pause() before it");
+    erg_text_add(&text,
+                 " as in the first step: all steps need the same order while a profile is made, "
+                 "and an evaluation needs erg_hook_pause() before it");
     int result = erg_hook_mistake(hook, err, text.data);
     erg_text_release(&text);
     return result;
@@ -156,7 +157,7 @@ static int take_pass(struct erg_hook *hook, const struct erg_pass_came *came, st
     struct hook_profile *profile = hook->profile;
     if (!profile->learned) {
         if (profile->count == HOOK_PROFILE_PASSES)
-            return erg_hook_mistake(hook, err, "a step has more passes than a profile is made of");
+            return erg_hook_mistake(hook, err, "a step has more passes than a profile can have");
         profile->order[profile->count++] = *came;
     } else {
         const struct erg_pass_came *wanted = &profile->order[hook->position];
@@ -179,7 +180,7 @@ int erg_hook_profile_pass(struct erg_hook *hook, const struct erg_pass_came *cam
                                 "passes: a profile has whole ones only");
     /* The number of classes with energies, including other work and waiting. */
     if (2 * came->chunk + 2 > ERG_DECONVOLUTION_CLASSES - 2)
-        return erg_hook_mistake(hook, err, "a stage has more chunks than a profile is made of");
+        return erg_hook_mistake(hook, err, "a stage has more chunks than a profile can have");
     return hook->plan ? 0 : take_pass(hook, came, err);
 }
 
@@ -265,10 +266,10 @@ void erg_hook_profile_turn(struct erg_hook *hook, uint64_t block, int clock_mhz)
     atomic_store(&profile->turned, block);
 }
 
-/* ---- this rank's results of the block ---- */
+/* ---- this rank's results for the block ---- */
 
 struct finding {
-    double time_s, energy_j, uncertainty; /* the latter as a share; NaN: not known */
+    double time_s, energy_j, uncertainty; /* the latter as a share; NaN: unknown */
 };
 
 static struct finding find(const struct erg_hook *hook, int kind, int chunk)
@@ -341,11 +342,13 @@ static struct hook_profile_message row_of(const struct erg_hook *hook, size_t ch
     row.flags = kind;
     row.time_s = found.time_s;
     row.energy_j = found.energy_j;
-    row.count = (int32_t)fmin(1e6 * found.uncertainty, 1e9); /* of NaN the other one */
+    row.count = (int32_t)fmin(1e6 * found.uncertainty, 1e9); /* fmin turns NaN into 1e9 */
     return row;
 }
 
-/* Whether a rank is where this one is. One that has ended may have nothing to say. */
+/*
+ * Whether another rank is at the same place as this one. A rank that has ended may have no values.
+ */
 static bool is_alike(const struct hook_profile *profile, const struct hook_profile_message *one,
                      const struct hook_profile_message *mine)
 {
@@ -376,7 +379,7 @@ static int exchange(struct erg_hook *hook, const struct hook_profile_message *mi
         return erg_fail(
             err, ERG_FAILED,
             "making a profile after step %" PRId64
-            ": rank %zu says version %d, stage %d, step %" PRId64
+            ": rank %zu has version %d, stage %d, step %" PRId64
             ", %d MHz, %d chunks and %d microbatches, expected version %d, step %" PRId64
             ", %d MHz, %d chunks and %d microbatches on all of %zu ranks",
             hook->steps, i, one->version, one->stage, one->step, one->clock_mhz, one->chunk,
@@ -388,7 +391,7 @@ static int exchange(struct erg_hook *hook, const struct hook_profile_message *mi
 
 /* ---- rounds ---- */
 
-/* After the first statuses: how many stages there are, and who writes. */
+/* After the first statuses: finds the number of stages and the rank that writes. */
 static int agree(struct erg_hook *hook, struct erg_error *err)
 {
     struct hook_profile *profile = hook->profile;
@@ -435,7 +438,7 @@ static void write_rows(struct erg_hook *hook)
     erg_text_release(&text);
 }
 
-/* `why` NULL: all clocks that are worth it were tried. */
+/* `why` NULL: all useful clocks were tried. */
 static void finish(struct erg_hook *hook, const char *why)
 {
     struct hook_profile *profile = hook->profile;
@@ -453,7 +456,7 @@ static void finish(struct erg_hook *hook, const char *why)
                 profile->said);
 }
 
-/* 0: there is none. */
+/* 0: The next clock to try; 0: none. */
 static int next_clock(const struct erg_hook *hook)
 {
     const struct erg_clock_list *clocks = &hook->clocks;
@@ -482,7 +485,7 @@ static int exchange_rows(struct erg_hook *hook, struct erg_error *err)
     return 0;
 }
 
-/* All ranks have the same statuses: this clock is done. */
+/* All ranks have the same statuses: completes this clock. */
 static int end_clock(struct erg_hook *hook, struct erg_error *err)
 {
     struct hook_profile *profile = hook->profile;

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So many clocks in a row at which an instruction needed more energy than at the one before. */
+/*
+ * The number of clocks in a row at which an instruction must need more energy than at the previous
+ * one.
+ */
 enum { ENOUGH_RISES = 3 };
 
 static size_t width(const struct erg_hook_rows *rows)
@@ -122,7 +125,7 @@ void erg_hook_rows_write(const struct erg_hook_rows *rows, struct erg_text *csv)
             add_row(rows, clock, column, csv);
 }
 
-/* As a word of a shell. */
+/* Quotes a word for a shell. */
 static void add_word(struct erg_text *text, const char *word)
 {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";

@@ -1,10 +1,10 @@
 /*
- * Rows of a profile that hooks make: seconds and joules of each instruction at each clock, averaged
- * over the ranks of its stage, as "ergon frontier" reads them (iteration/iteration.h).
+ * Rows of a profile made by hooks: seconds and joules of each instruction at each clock, averaged
+ * over the ranks of its stage, in the format of "ergon frontier" (iteration/iteration.h).
  *
- * Clocks come from the highest down. One that lacks a row of some instruction is left out, since
- * every instruction needs the same clocks. Lower clocks than those tried can be left alone once
- * each instruction's energy has risen at three clocks in a row: no plan would take them.
+ * Clocks go from the highest down. A clock that lacks the row of some instruction is excluded,
+ * since every instruction needs the same clocks. The trial can stop once each instruction's energy
+ * has risen at three clocks in a row: no plan would use lower clocks.
  */
 #ifndef ERG_HOOKS_HOOK_ROWS_H
 #define ERG_HOOKS_HOOK_ROWS_H
@@ -19,37 +19,40 @@ struct erg_hook_shape {
 struct erg_hook_row {
     double time_s, energy_j; /* sums over ranks while the clock is tried, then means */
     size_t ranks;            /* in the sums */
-    bool lacks;              /* a rank could not tell */
+    bool lacks;              /* a rank has no value */
 };
 
 struct erg_hook_rows {
     struct erg_hook_shape shape;
-    struct erg_hook_row *rows; /* [count][2 * chunks * stages]; one more while a clock is tried */
-    int *clocks_mhz;           /* [count], likewise */
-    size_t count, left_out;    /* clocks */
-    int *rises;                /* in a row, [2 * chunks * stages]; held once they are enough */
-    double waiting_w;          /* sum over clocks and ranks */
+    struct erg_hook_row
+        *rows;       /* [count][2 * chunks * stages]; one more while a clock is under trial */
+    int *clocks_mhz; /* [count], and one more under trial */
+    size_t count, left_out; /* clocks */
+    int *rises; /* consecutive rises of energy, [2 * chunks * stages]; kept once they are enough */
+    double waiting_w; /* sum over clocks and ranks */
     size_t waits;
-    double worst; /* uncertainty of a row, as a share; 0 of none */
+    double worst; /* highest uncertainty of a row, as a share; 0: no rows */
 };
 
 void erg_hook_rows_init(struct erg_hook_rows *rows, const struct erg_hook_shape *shape);
 void erg_hook_rows_release(struct erg_hook_rows *rows);
 
-/* Another clock, below all others. */
+/* Begins another clock, below all others. */
 void erg_hook_rows_begin(struct erg_hook_rows *rows, int clock_mhz);
 
-/* The measurement of one rank for an instruction of its stage, `uncertainty` as a share; NaN: not
- * known. */
+/*
+ * Adds the measurement of one rank for an instruction of its stage, `uncertainty` as a share; NaN:
+ * unknown.
+ */
 void erg_hook_rows_add(struct erg_hook_rows *rows, size_t stage, size_t chunk,
                        enum erg_direction direction, double time_s, double energy_j,
                        double uncertainty);
-void erg_hook_rows_wait(struct erg_hook_rows *rows, double power_w); /* NaN: not known */
+void erg_hook_rows_wait(struct erg_hook_rows *rows, double power_w); /* NaN: unknown */
 
-/* All ranks have reported. False: the clock is left out. */
+/* All ranks have reported. False: the clock is excluded. */
 bool erg_hook_rows_end(struct erg_hook_rows *rows);
 
-/* Whether no lower clock is worth to be tried. */
+/* Whether no lower clock is worth a trial. */
 bool erg_hook_rows_suffice(const struct erg_hook_rows *rows);
 
 /* The whole file. */

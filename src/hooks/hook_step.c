@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The rate at which measurements change the estimate of the share of planned times. */
+/* The weight of a new measurement in the mean ratio of measured to planned times. */
 #define RATIO_WEIGHT 0.1
 #define RATIO_LEAST 0.25
 #define RATIO_MOST 4
@@ -30,7 +30,7 @@ size_t erg_hook_find_class(struct erg_hook *hook, int kind, int chunk, int clock
     return hook->class_count++;
 }
 
-/* ---- where the trainer is ---- */
+/* ---- the trainer's place ---- */
 
 static struct hook_where where_of(const struct erg_hook *hook, enum hook_phase phase)
 {
@@ -76,8 +76,10 @@ static enum hook_phase rest_of(const struct erg_hook *hook)
     return hook->steps > 0 ? HOOK_BETWEEN : HOOK_IDLE;
 }
 
-/* Failures that the clock thread detected: the driver refuses, the guardian has ended, the GPU does
- * not follow its lock. */
+/*
+ * Handles failures that the clock thread detected: the driver refuses, the guardian has ended, the
+ * GPU does not follow its lock.
+ */
 static void hear_clocks(struct erg_hook *hook)
 {
     struct erg_error why;
@@ -153,11 +155,11 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err)
     if (hook->paused)
         return 0;
     if (hook->in_step)
-        return erg_hook_mistake(hook, err,
-                                "a step began in a step, expected erg_hook_step_end() before it");
+        return erg_hook_mistake(
+            hook, err, "a step began within a step, expected erg_hook_step_end() before it");
     if (hook->in_pass >= 0)
         return erg_hook_mistake(hook, err,
-                                "a step began in a pass, expected erg_hook_end() before it");
+                                "a step began within a pass, expected erg_hook_end() before it");
     hear_clocks(hook);
     if (hook->next_step >= 0 && hook->steps >= hook->next_step) {
         hook->running = hook->next;
@@ -181,7 +183,7 @@ static int check_step_end(struct erg_hook *hook, struct erg_error *err)
 {
     if (hook->in_pass >= 0)
         return erg_hook_mistake(hook, err,
-                                "a step ended in a pass, expected erg_hook_end() before it");
+                                "a step ended within a pass, expected erg_hook_end() before it");
     if (checks_order(hook) && hook->position < hook->plan->schedule.per_stage)
         return wrong_order(hook, NULL, err);
     return hook->profile ? erg_hook_profile_end(hook, err) : 0;
@@ -228,7 +230,7 @@ static int check_begin(struct erg_hook *hook, const struct erg_pass_came *came,
     }
     if (hook->in_pass >= 0) {
         snprintf(text, sizeof text,
-                 "a %s pass began in a %s pass, expected erg_hook_end() before it",
+                 "a %s pass began within a %s pass, expected erg_hook_end() before it",
                  erg_pass_kind_name(came->kind), erg_pass_kind_name(hook->in_pass));
         return erg_hook_mistake(hook, err, text);
     }
@@ -241,7 +243,7 @@ static int check_begin(struct erg_hook *hook, const struct erg_pass_came *came,
     return 0;
 }
 
-/* A forward or backward pass that is the plan's next. */
+/* Handles a forward or backward pass that is the plan's next one. */
 static void take_planned(struct erg_hook *hook, const struct erg_pass_came *came)
 {
     hook->names_microbatches &= came->microbatch >= 0;

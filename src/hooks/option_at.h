@@ -1,8 +1,8 @@
 /*
- * The cost of an instruction at a clock for which it was not planned, from the plan alone: from one
- * of its options in the same mode, or from the rows of the plan's stage profile. Costs are
- * interpolated linearly between known clocks; above all of them it does not get faster, and its
- * energy grows with the clock.
+ * The cost of an instruction at a clock for which it was not planned, from the plan alone: from its
+ * options in the same mode, or from the rows of the plan's stage profile. Costs are interpolated
+ * linearly between known clocks. Above the highest one the time stays constant, and the energy
+ * grows with the clock.
  */
 #ifndef ERG_HOOKS_OPTION_AT_H
 #define ERG_HOOKS_OPTION_AT_H

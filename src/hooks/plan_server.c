@@ -1,4 +1,4 @@
-/* The plan server: which request is which, and the plan in force. */
+/* The plan server: dispatches requests and holds the current plan. */
 #include "hooks/plan_server_internal.h"
 
 #include "base/log.h"
@@ -38,7 +38,8 @@ static int load_plan(struct erg_plan_server *server, struct erg_error *err)
     struct erg_plan *plan;
     enum erg_method method;
     size_t point;
-    if (stat(server->options.plan, &server->file) != 0) /* before it is read: seen again if newer */
+    if (stat(server->options.plan, &server->file) !=
+        0) /* before the read, so that a newer file is loaded again */
         server->file = (struct stat){0};
     if (erg_plan_load(&plan, server->options.plan, err) != 0)
         return -1;
@@ -60,7 +61,7 @@ static void reload_plan(struct erg_plan_server *server)
     if (stat(server->options.plan, &now) != 0 || is_same_file(&now, &server->file))
         return;
     if (load_plan(server, &err) != 0) {
-        erg_log(ERG_LOG_WARNING, "%s; the plan loaded before stays in use", err.message);
+        erg_log(ERG_LOG_WARNING, "%s; the previous plan stays in use", err.message);
         return;
     }
     erg_log(ERG_LOG_INFO, "the plan '%s' has changed: now using point %zu of %s",
@@ -157,7 +158,7 @@ static void answer_info(struct erg_plan_question *question)
     json_decref(root);
 }
 
-/* The rest of a path behind "/NAME/"; NULL: it is another one. */
+/* The rest of a path after "/NAME/"; NULL: another path. */
 static const char *behind(const char *path, const char *name)
 {
     const size_t length = strlen(name);
@@ -191,13 +192,13 @@ static void ask_route(struct erg_plan_server *server, const struct route *route,
     route->ask(server, job, question);
 }
 
-/* Whether the method is the route's; else this answers. */
+/* Whether the method fits the route; answers the question if not. */
 static bool is_method(struct erg_plan_question *question, const char *method)
 {
     if (strcmp(question->method, method) == 0)
         return true;
     question->allow = method;
-    erg_plan_server_fail(question, 405, "expected another method, see the header Allow");
+    erg_plan_server_fail(question, 405, "expected one of the methods in the header Allow");
     return false;
 }
 

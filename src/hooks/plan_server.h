@@ -1,6 +1,6 @@
 /*
  * Plan server: other trainers get the planned clock of each pass over HTTP, in the protocol of
- * Perseus, which Zeus' PipelineFrequencyOptimizer speaks.
+ * Perseus, which Zeus' PipelineFrequencyOptimizer uses.
  *
  * A trainer registers a job, then each of its ranks with the clocks of its GPU; then each rank asks
  * for its schedule, which is that of its pipeline stage, and may report results. A request for a
@@ -8,7 +8,7 @@
  * and reports when waiting ones are answered. One thread at a time; no call blocks.
  *
  * The plan is loaded again when its file changes: erg_plan_server_tick() checks. Waiting requests
- * fail at once when the plan does not fit their job.
+ * fail immediately if the plan does not fit their job.
  *
  * Source of the protocol: Zeus 0.16.0, optimizer/pipeline_frequency; the code notes answers that
  * differ.
@@ -23,8 +23,8 @@
 #include <stdint.h>
 
 enum {
-    ERG_PLAN_SERVER_JOBS = 64, /* a further one takes the place of the one that is idle longest */
-    ERG_PLAN_SERVER_RANKS = 16384,        /* of a job */
+    ERG_PLAN_SERVER_JOBS = 64,     /* a further job replaces the one that has been idle longest */
+    ERG_PLAN_SERVER_RANKS = 16384, /* of a job */
     ERG_PLAN_SERVER_BODY_BYTES = 1 << 20, /* longer bodies are refused */
     ERG_PLAN_SERVER_IDLE_S = 7 * 24 * 3600,
 };
@@ -33,34 +33,39 @@ struct erg_plan_server;
 
 struct erg_plan_server_options {
     const char *plan; /* path of plan.json */
-    size_t number; /* of the point, from 1; 0: the selected one if it is of sequential+clocks, else
-                    * the fastest */
-    const char *record; /* a folder that is made, for the results of ranks; NULL: not kept */
+    size_t number; /* of the point, from 1; 0: the selected one if its method is sequential+clocks,
+                      otherwise the fastest */
+    const char
+        *record; /* a folder to create for the results of ranks; NULL: results are not stored */
 };
 
-/* One request of HTTP and its answer. The caller's, which keeps it until it is answered. */
+/* One HTTP request and its answer. The caller owns it and keeps it until it is answered. */
 struct erg_plan_question {
     const char *method, *path; /* "POST", "/register_rank/JOB"; unescaped, without the query */
-    const char *rank;          /* of the query; NULL: none */
+    const char *rank;          /* from the query; NULL: none */
     const char *body;          /* [body_bytes] */
     size_t body_bytes;
 
-    unsigned status;        /* of HTTP; 0: the question waits */
-    const char *allow;      /* with status 405; else NULL */
-    struct erg_text answer; /* JSON; to be released by the caller */
+    unsigned status;        /* HTTP status; 0: the question waits */
+    const char *allow;      /* with status 405; otherwise NULL */
+    struct erg_text answer; /* JSON; the caller releases it */
 
     struct erg_plan_question *next; /* private */
 };
 
-/* Fails where the plan is broken, has no clocks that another trainer can follow, or the folder of
- * results cannot be made. The options' texts are borrowed. */
+/*
+ * Fails if the plan is invalid or has no clocks that another trainer can follow, or if the folder
+ * of results cannot be created. The caller keeps the options' texts.
+ */
 int erg_plan_server_open(struct erg_plan_server **server,
                          const struct erg_plan_server_options *options, struct erg_error *err);
 
 void erg_plan_server_close(struct erg_plan_server *server);
 
-/* Answers all questions that wait: there will be no schedule for them. Call it, and take their
- * answers, before the close. */
+/*
+ * Tells all waiting questions that there will be no schedule. Call it, and take their answers,
+ * before the close.
+ */
 void erg_plan_server_end(struct erg_plan_server *server);
 
 /* Answers, or keeps the question (status 0) until erg_plan_server_take() returns it. now_ns: of
@@ -68,7 +73,7 @@ void erg_plan_server_end(struct erg_plan_server *server);
 void erg_plan_server_ask(struct erg_plan_server *server, struct erg_plan_question *question,
                          int64_t now_ns);
 
-/* The next of the questions that waited and are answered; NULL: none. */
+/* The next question that waited and is now answered; NULL: none. */
 struct erg_plan_question *erg_plan_server_take(struct erg_plan_server *server);
 
 /* Cancels a waiting request. */
@@ -78,7 +83,7 @@ void erg_plan_server_forget(struct erg_plan_server *server, struct erg_plan_ques
  * jobs. If the file is no longer a valid plan, this is logged and the current plan stays. */
 void erg_plan_server_tick(struct erg_plan_server *server, int64_t now_ns);
 
-/* How messages and answers write an error: {"detail": "…"}. */
+/* Answers with an error: {"detail": "…"}. */
 void erg_plan_server_fail(struct erg_plan_question *question, unsigned status, const char *detail);
 
 #endif

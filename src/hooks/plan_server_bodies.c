@@ -15,7 +15,7 @@ static int open_body(struct body *body, const struct erg_plan_question *question
     if (erg_json_open(&body->place, &body->root, "body", question->body, question->body_bytes,
                       err) != 0)
         return -1;
-    body->place.text = NULL; /* clients write one line */
+    body->place.text = NULL; /* clients write one line, so line numbers are useless */
     return 0;
 }
 
@@ -31,7 +31,7 @@ static int read_long(struct body *body, const char *key, long least, long most, 
     return erg_json_long(&body->place, key, least, most, value, err);
 }
 
-/* A text that may be missing or null; NULL then, and for "". */
+/* A text; NULL if it is missing, null or "". */
 static int read_text(struct body *body, const char *key, const char **value, struct erg_error *err)
 {
     body->key = key;

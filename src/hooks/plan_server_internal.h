@@ -30,14 +30,14 @@ struct rank_body {
     struct erg_clock_list clocks;
 };
 
-/* A JSON body while it is read; `key`: which part a failure is about, "" for all of it. */
+/* A JSON body while it is read; `key`: the part that a failure is about; "": the whole body. */
 struct body {
     json_t *root;
     struct erg_json_place place;
     const char *key;
 };
 
-/* Each opens the body, which is to be closed also after a failure. */
+/* Each opens the body. Close it, even after a failure. */
 int erg_body_read_job(struct body *body, struct job_body *job,
                       const struct erg_plan_question *question, struct erg_error *err);
 int erg_body_read_rank(struct body *body, struct rank_body *rank,
@@ -51,7 +51,7 @@ void erg_body_close(struct body *body);
 struct server_rank {
     bool registered;
     uint16_t kind, dp, pp, tp;
-    uint32_t results;                  /* that it has reported */
+    uint32_t results;                  /* number of results that it has reported */
     struct erg_plan_question *waiting; /* for its schedule; NULL: none */
 };
 
@@ -59,29 +59,29 @@ struct server_job {
     char id[SERVER_ID_BYTES];
     long pp, dp, tp, world;
     struct server_rank *ranks; /* [world] */
-    uint16_t *places;          /* [world]: of (dp, pp, tp), 1 + the rank that is there; 0: none */
+    uint16_t *places;          /* [world]: 1 + the rank at (dp, pp, tp); 0: none */
     struct server_kind {
         struct erg_clock_list clocks;
-        size_t ranks; /* that have it; 0: free */
+        size_t ranks; /* ranks of this kind; 0: free */
     } kinds[SERVER_KINDS];
     size_t registered, waiting;
     int64_t asked_ns;
-    struct erg_error trouble; /* why the plan does not fit; status 0: it does */
+    struct erg_error trouble; /* why the plan does not fit; status 0: it fits */
 };
 
 struct erg_plan_server {
     struct erg_plan_server_options options;
-    struct stat file; /* of the plan that was loaded, or tried, last */
+    struct stat file; /* the plan that was last loaded or tried */
     struct erg_plan *plan;
     enum erg_method method;
     size_t point;
     struct server_job *jobs[ERG_PLAN_SERVER_JOBS]; /* NULL: free */
-    time_t named;                                  /* when the last job got its name */
-    unsigned in_second;                            /* how many have since then */
+    time_t named;                                  /* time of the last job's name */
+    unsigned in_second;                            /* jobs named in that second */
     struct erg_plan_question *first, *last;        /* answered and not taken */
 };
 
-/* {"detail": [{"loc": [where, key], …}]} of a body or query that does not fit, with status 422. */
+/* {"detail": [{"loc": [where, key], …}]} for an invalid body or query, with status 422. */
 void erg_plan_server_reject(struct erg_plan_question *question, const char *where, const char *key,
                             const struct erg_error *err);
 
@@ -96,7 +96,7 @@ void erg_server_rank_schedule(struct erg_plan_server *server, struct server_job 
 void erg_server_rank_result(struct erg_plan_server *server, struct server_job *job,
                             struct erg_plan_question *question);
 
-/* The plan has changed: waiting requests are answered if it does not fit. */
+/* Call it when the plan has changed: answers waiting requests if it does not fit. */
 void erg_server_job_recheck(struct erg_plan_server *server, struct server_job *job);
 
 /* Answers the requests that wait for the job. */

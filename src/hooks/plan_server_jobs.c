@@ -13,9 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- whether the plan fits ---- */
+/* ---- the fit of the plan ---- */
 
-/* The plan has as many stages as the job, each shared by as many GPUs. */
+/* Checks that plan and job have the same number of stages, and of GPUs for each stage. */
 static int check_degrees(const struct erg_plan_server *server, const struct server_job *job,
                          struct erg_error *err)
 {
@@ -27,7 +27,7 @@ static int check_degrees(const struct erg_plan_server *server, const struct serv
                         "the plan '%s' has a pipeline of %zu stage%s, but the job's pp_degree is "
                         "%ld",
                         server->options.plan, stages, erg_plural(stages), job->pp);
-    /* A plan made of a stage profile does not know how many GPUs share a stage. */
+    /* A plan from a stage profile does not contain the number of GPUs of a stage. */
     if (plan->model && job->tp != layout->tensor * layout->context)
         return erg_fail(err, ERG_USAGE,
                         "the plan '%s' has tensor %ld x context %ld, but the job's tp_degree is "
@@ -79,7 +79,7 @@ static void answer_schedule(const struct erg_plan_server *server, const struct s
     question->status = 200;
 }
 
-/* The schedule, or why there is none. */
+/* Answers with the schedule, or with the reason why there is none. */
 static void answer_rank(const struct erg_plan_server *server, const struct server_job *job,
                         size_t rank, struct erg_plan_question *question)
 {
@@ -91,7 +91,7 @@ static void answer_rank(const struct erg_plan_server *server, const struct serve
 
 /* ---- waiting ---- */
 
-/* To be taken by the caller. */
+/* Queues an answered question for the caller. */
 static void put_answered(struct erg_plan_server *server, struct erg_plan_question *question)
 {
     question->next = NULL;
@@ -110,7 +110,7 @@ static struct erg_plan_question *stop_waiting(struct server_job *job, size_t ran
     return question;
 }
 
-/* Answers all that wait, if there is an answer. */
+/* Answers all waiting requests if there is an answer. */
 static void settle(struct erg_plan_server *server, struct server_job *job)
 {
     if (job->trouble.status == ERG_OK && job->registered < (size_t)job->world)
@@ -177,8 +177,10 @@ void erg_server_job_drop(struct erg_plan_server *server, struct server_job *job)
     free(job);
 }
 
-/* A place for a job: a free one, or that of the job that is idle longest without waiting
- * requests. */
+/*
+ * A slot for a job: a free one, or that of the job without waiting requests that has been idle
+ * longest.
+ */
 static struct server_job **find_place(struct erg_plan_server *server)
 {
     struct server_job **idle = NULL;
@@ -190,7 +192,7 @@ static struct server_job **find_place(struct erg_plan_server *server)
             idle = place;
     }
     if (idle) {
-        erg_log(ERG_LOG_INFO, "the job %s makes place for another one", (*idle)->id);
+        erg_log(ERG_LOG_INFO, "the job %s is dropped to make room for another one", (*idle)->id);
         erg_server_job_drop(server, *idle);
     }
     return idle;
@@ -212,7 +214,7 @@ static void name_job(struct erg_plan_server *server, struct server_job *job, con
     for (char *at = base; *at; at++)
         if (!isalnum((unsigned char)*at) && !strchr("+-._=", *at))
             *at = '-';
-    /* Names of jobs that were dropped are not given again. */
+    /* Names of dropped jobs are not used again. */
     for (unsigned same = server->in_second;; same++) {
         snprintf(job->id, sizeof job->id, "%s", base);
         if (same > 1)
@@ -272,7 +274,7 @@ void erg_server_job_register(struct erg_plan_server *server, struct erg_plan_que
 
 /* ---- ranks ---- */
 
-/* Within the job, and not another rank's place. */
+/* Checks that the place is within the job and not another rank's. */
 static int check_place(struct body *body, const struct server_job *job,
                        const struct rank_body *rank, struct erg_error *err)
 {
@@ -300,7 +302,7 @@ static int check_place(struct body *body, const struct server_job *job,
     return 0;
 }
 
-/* The kind of GPU that has these clocks, which are taken over; SERVER_KINDS: there are too many. */
+/* The kind of GPU with these clocks, which it takes from `clocks`; SERVER_KINDS: too many kinds. */
 static size_t find_kind(struct server_job *job, struct erg_clock_list *clocks)
 {
     size_t spare = SERVER_KINDS;
@@ -350,7 +352,7 @@ static void add_rank(struct erg_plan_server *server, struct server_job *job,
     struct erg_error err;
     put_rank(job, body, kind);
     if (job->trouble.status != ERG_OK)
-        check_job(server, job); /* this rank may have been the trouble */
+        check_job(server, job); /* the reason may have been this rank */
     else
         (void)check_rank(server, job, (size_t)body->rank, &job->trouble);
     if (check_degrees(server, job, &err) || check_rank(server, job, (size_t)body->rank, &err)) {
@@ -403,7 +405,8 @@ void erg_server_rank_schedule(struct erg_plan_server *server, struct server_job 
     }
     struct erg_plan_question *before = stop_waiting(job, (size_t)rank);
     if (before) {
-        erg_plan_server_fail(before, 400, "the same rank asked again, and is answered there");
+        erg_plan_server_fail(before, 400,
+                             "the same rank asked again; the newer request gets the answer");
         put_answered(server, before);
     }
     job->ranks[rank].waiting = question;
@@ -412,7 +415,7 @@ void erg_server_rank_schedule(struct erg_plan_server *server, struct server_job 
 
 /* ---- results ---- */
 
-/* DIR/JOB/rank-R-N.json: of rank R its Nth result, with its place. */
+/* Writes DIR/JOB/rank-R-N.json: rank R's Nth result, with its place. */
 static int record(const struct erg_plan_server *server, const struct server_job *job, long rank,
                   json_t *result, struct erg_error *err)
 {

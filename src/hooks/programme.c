@@ -13,15 +13,17 @@
 struct making {
     const struct erg_programme_request *request;
     struct erg_programme *programme;
-    int *clocks_mhz; /* that occur, rising */
+    int *clocks_mhz; /* planned clocks that occur, rising */
     size_t clock_count;
-    /* For instruction i at clock k, [count * clock_count]: the cost of the instruction beyond
-     * waiting, its energy and seconds; only for clocks not below the planned one. */
+    /*
+     * For instruction i at clock k, [count * clock_count]: the cost of the instruction beyond
+     * waiting, its energy and seconds; valid for clocks not below the planned one.
+     */
     double *cost_j;
     struct erg_option_cost *options;
 };
 
-/* ---- which point ---- */
+/* ---- choice of the point ---- */
 
 int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
                          enum erg_method *method, size_t *point, struct erg_error *err)
@@ -34,8 +36,8 @@ int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme
     if (*method != ERG_METHOD_SEQUENTIAL && *method != ERG_METHOD_SEQUENTIAL_CLOCKS &&
         !wish->clocks_only)
         return erg_fail(err, ERG_USAGE,
-                        "passes of method %s run in ergon's own training only, expected "
-                        "sequential+clocks, or to ask for its clocks only",
+                        "passes of method %s run only in ergon's own training, expected "
+                        "sequential+clocks, or a request for its clocks only",
                         name);
     if (wish->stage < 0 || (size_t)wish->stage >= stages)
         return erg_fail(err, ERG_USAGE, "stage %ld of a pipeline of %zu, expected 0 to %zu",
@@ -139,7 +141,7 @@ static void cost_passes(struct making *making)
             if (making->clocks_mhz[k] < making->programme->passes[i].planned_mhz)
                 continue;
             struct erg_option_cost cost = erg_option_at(plan, at, option, making->clocks_mhz[k]);
-            /* A higher clock is never slower, regardless of measurements. */
+            /* A higher clock is never slower; measurements that differ are noise. */
             cost.time_s = fmin(cost.time_s, option->time_s);
             making->options[i * clocks + k] = cost;
             making->cost_j[i * clocks + k] = cost.energy_j - waiting_w * cost.time_s;
@@ -149,7 +151,7 @@ static void cost_passes(struct making *making)
 
 /* ---- groups ---- */
 
-/* Until when a group lasts that ends before position `end`. */
+/* The end time of a group that ends before position `end`. */
 static double end_s(const struct erg_programme *programme, uint32_t end)
 {
     return end < programme->count ? programme->passes[end].start_s : programme->step_s;
@@ -164,8 +166,10 @@ static double sum_costs(const struct making *making, uint32_t first, uint32_t en
     return cost_j;
 }
 
-/* The cheapest cut into groups of the least dwell, as where the group before each position begins;
- * one group where the step is shorter than that. */
+/*
+ * Finds the cheapest cut into groups of at least the dwell: `before`[p] is the begin of the group
+ * that ends at position p. One group if the step is shorter than the dwell.
+ */
 static void cut_groups(const struct making *making, uint32_t *before)
 {
     const struct erg_programme *programme = making->programme;
@@ -174,13 +178,13 @@ static void cut_groups(const struct making *making, uint32_t *before)
     double *best_j = erg_xcalloc(count + 1, sizeof *best_j);
     for (uint32_t end = 1; end <= count; end++) {
         int highest_mhz = 0;
-        double cut_s = INFINITY; /* where the shortest group begins that ends here */
+        double cut_s = INFINITY; /* begin of the shortest group that ends here */
         best_j[end] = INFINITY;
         for (uint32_t first = end; first-- > 0;) {
             const struct erg_programme_pass *pass = &programme->passes[first];
             highest_mhz = pass->planned_mhz > highest_mhz ? pass->planned_mhz : highest_mhz;
             if (cut_s - pass->start_s >= dwell_s && !isinf(cut_s))
-                break; /* it could be cut there */
+                break; /* such a group could be cut in two */
             if (end_s(programme, end) - pass->start_s < dwell_s || isinf(best_j[first]))
                 continue;
             double cost_j = best_j[first] + sum_costs(making, first, end, highest_mhz);
@@ -214,7 +218,7 @@ static void add_groups(struct making *making)
     free(before);
 }
 
-/* Neighbours of equal clock become one. */
+/* Merges neighbours with equal clocks. */
 static void join_equal(struct erg_programme *programme)
 {
     uint32_t kept = 0;
@@ -226,9 +230,9 @@ static void join_equal(struct erg_programme *programme)
     programme->group_count = kept + 1;
 }
 
-/* ---- changes that are left out ---- */
+/* ---- removed changes ---- */
 
-/* The clock of the lower neighbour that is above a group's own; 0: both are below. */
+/* The lowest clock of a neighbour that is above a group's own; 0: none is above. */
 static int next_clock(const struct erg_programme *programme, uint32_t g)
 {
     const struct erg_programme_group *group = &programme->groups[g];
@@ -239,7 +243,7 @@ static int next_clock(const struct erg_programme *programme, uint32_t g)
     return after_mhz > group->clock_mhz && after_mhz < before_mhz ? after_mhz : before_mhz;
 }
 
-/* The cost of raising a group to the next clock; INFINITY: it has the highest. */
+/* The cost of raising a group to the next clock; INFINITY: no neighbour has a higher one. */
 static double raise_cost(const struct making *making, uint32_t g)
 {
     const struct erg_programme_group *group = &making->programme->groups[g];
@@ -265,8 +269,10 @@ static bool is_worth(const struct making *making, uint32_t g)
     return raise_cost(making, g) >= making->request->least_saving * energy_j;
 }
 
-/* Raises the group that it costs the least of those that are not worth their change, or of all;
- * false: there is none. */
+/*
+ * Raises the cheapest group among those that are not worth their change, or among all; false: there
+ * is none.
+ */
 static bool raise_cheapest(struct making *making, bool all)
 {
     struct erg_programme *programme = making->programme;
@@ -286,15 +292,16 @@ static bool raise_cheapest(struct making *making, bool all)
     return true;
 }
 
-/* Whether within some second there are more changes than one in each period; steps follow each
- * other at once. */
+/*
+ * Whether some second has more than one change per period; steps follow each other without a gap.
+ */
 static bool changes_too_often(const struct making *making)
 {
     const struct erg_programme *programme = making->programme;
     const double period_s = making->request->least_period_s;
     if (period_s <= 0 || programme->group_count < 2)
         return false;
-    /* The turn of the step is a change, too, where its clocks differ. */
+    /* The transition between steps is a change, too, if its clocks differ. */
     const struct erg_programme_group *groups = programme->groups;
     const bool turns = groups[0].clock_mhz != groups[programme->group_count - 1].clock_mhz;
     const uint32_t skip = turns ? 0 : 1, changes = programme->group_count - skip;
@@ -320,7 +327,7 @@ static void leave_out_changes(struct making *making)
         ;
 }
 
-/* ---- the whole ---- */
+/* ---- all steps ---- */
 
 static void finish(struct making *making)
 {

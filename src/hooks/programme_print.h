@@ -1,4 +1,4 @@
-/* The clocks that a rank gets when it follows a plan: a table for people, or a document. */
+/* The clocks of a rank that follows a plan: a table for people, or a JSON document. */
 #ifndef ERG_HOOKS_PROGRAMME_PRINT_H
 #define ERG_HOOKS_PROGRAMME_PRINT_H
 
@@ -7,16 +7,18 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* For a plan's file; members as in struct erg_programme_wish and erg_programme_bound(). */
+/*
+ * A request for a plan's file; members as in struct erg_programme_wish and erg_programme_bound().
+ */
 struct erg_programme_shown_wish {
     const char *plan, *method;
-    size_t number; /* of the point, from 1 on; 0: the selected one */
+    size_t number; /* of the point, from 1; 0: the selected one */
     long stage;
     double dwell_s, least_change_mhz;
     bool clocks_only;
 };
 
-/* Both forms. */
+/* Prints both forms. */
 int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
                         struct erg_error *err);
 

@@ -18,19 +18,19 @@
 
 enum {
     WATTS = 25,  /* between two limits */
-    VALUES = 33, /* of clocks, at most: what 8 comparisons tell apart */
+    VALUES = 33, /* of clocks at most: 8 comparisons can distinguish them */
     MOST_VALUES = 100000,
-    MOVED_STEPS = 200, /* so long, and it is measured again */
+    MOVED_STEPS = 200, /* steps of other time or power until a new search */
 };
 
 static const double moved = 0.03;
-static const int64_t pause_ns = 500000000; /* between steps: longer ones end a block */
+static const int64_t pause_ns = 500000000; /* a longer pause between steps ends a block */
 
 /* Steps at one value. */
 struct tune_block {
-    struct erg_window *window; /* NULL: the steps before it settle, or it was dropped */
+    struct erg_window *window; /* NULL: steps still settle, or the window was dropped */
     int32_t settle, steps;
-    int64_t begin_ns, end_ns; /* of the step that was begun or ended last */
+    int64_t begin_ns, end_ns; /* of the latest step that began or ended */
 };
 
 struct erg_tune {
@@ -44,14 +44,14 @@ struct erg_tune {
     struct tune_block block;
     bool in_step, failed;
     struct erg_error error;
-    int32_t value; /* that is set */
+    int32_t value; /* the current value */
     int32_t searches;
     bool meets;
     int64_t blocks, steps;
-    /* When it is done: how steps are then, and for how many they have been otherwise. */
+    /* After the search: the usual step, and the number of steps that have differed since. */
     struct erg_tune_block usual;
     int32_t moved_steps;
-    struct erg_tune_point *points; /* of a profile that was read; NULL: of the search */
+    struct erg_tune_point *points; /* from a profile file; NULL: from the search */
     size_t point_count;
 };
 
@@ -94,7 +94,7 @@ static int check_options(const struct erg_tune_options *options, struct erg_erro
                         options->settle_steps, options->measure_steps, options->measure_s);
     if (options->least < 0 || options->most < 0 || options->step < 0)
         return erg_fail(err, ERG_USAGE,
-                        "opening a tuner: least %d, most %d and step %d, expected none below 0",
+                        "opening a tuner: least %d, most %d and step %d, expected 0 or more",
                         options->least, options->most, options->step);
     return 0;
 }
@@ -122,7 +122,7 @@ static int find_range(struct erg_tune *tune, struct tune_range *range, struct er
         if (most <= 0)
             return erg_fail(err, ERG_NO_DEVICE,
                             "opening a tuner: the %s of GPU %d cannot be set, expected a GPU of "
-                            "NVIDIA's that lets it",
+                            "NVIDIA that allows it",
                             knob == ERG_KNOB_POWER ? "power limit" : "SM clock",
                             erg_gpus_info(tune->gpus, i)->index);
         range->least = least > range->least ? least : range->least;
@@ -133,10 +133,11 @@ static int find_range(struct erg_tune *tune, struct tune_range *range, struct er
     if (tune->options.most && tune->options.most < range->most)
         range->most = tune->options.most;
     if (range->least > range->most)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a tuner: no value lies within %lld to %lld, which the options and "
-                        "all GPUs allow",
-                        (long long)range->least, (long long)range->most);
+        return erg_fail(
+            err, ERG_USAGE,
+            "opening a tuner: no value lies within %lld to %lld, the range that the options and "
+            "all GPUs allow",
+            (long long)range->least, (long long)range->most);
     return 0;
 }
 
@@ -155,7 +156,7 @@ static int list_limits(struct erg_tune *tune, const struct tune_range *range, si
     return 0;
 }
 
-/* Those that the GPUs have; far enough from each other. */
+/* The clocks that the GPUs have, far enough apart. */
 static int list_clocks(struct erg_tune *tune, const struct tune_range *range, size_t *count,
                        struct erg_error *err)
 {
@@ -232,7 +233,7 @@ static void start_block(struct erg_tune *tune, bool settles)
     tune->block.settle = settles ? tune->options.settle_steps : 0;
 }
 
-/* Sets the search's next value, if it is another one. */
+/* Sets the search's next value if it differs. */
 static int go_to_next(struct erg_tune *tune, struct erg_error *err)
 {
     const int32_t next = tune->values[erg_tune_search_value(&tune->search)];
@@ -289,7 +290,7 @@ static int by_value(const void *a, const void *b)
     return ((const struct erg_tune_point *)a)->value - ((const struct erg_tune_point *)b)->value;
 }
 
-/* The values of a profile, as if they had been measured, and the best of them. */
+/* Takes the values of a profile as if they had been measured, and finds the best one. */
 static int take_profile(struct erg_tune *tune, size_t *chosen, struct erg_error *err)
 {
     const char *path = tune->options.profile;
@@ -342,7 +343,7 @@ static int open_tune(struct erg_tune *tune, struct erg_error *err)
         erg_clocks_open(&tune->clocks, tune->gpus, err) != 0)
         return -1;
     if (!known) {
-        tune->meets = true; /* of a single value, which is done at once */
+        tune->meets = true; /* for a single value, which needs no search */
         return go_to_next(tune, err);
     }
     tune->search.done = true;
@@ -394,8 +395,8 @@ static int check_call(struct erg_tune *tune, bool in_step, struct erg_error *err
         return -1;
     }
     if (tune->in_step != in_step)
-        return erg_fail(err, ERG_FAILED, "tuning: a step %s, expected begin and end in turn",
-                        in_step ? "ends that was not begun" : "begins within a step");
+        return erg_fail(err, ERG_FAILED, "tuning: a step %s, expected begin and end to alternate",
+                        in_step ? "ends without a begin" : "begins within a step");
     return 0;
 }
 
@@ -407,7 +408,7 @@ int erg_tune_step_begin(struct erg_tune *tune, struct erg_error *err)
     const int64_t now_ns = erg_now_ns();
     const int64_t step_ns = block->steps ? (block->end_ns - block->begin_ns) / block->steps : 0;
     if (block->window && now_ns - block->end_ns > pause_ns + 3 * step_ns)
-        drop_window(tune); /* an epoch ended, or something was written */
+        drop_window(tune); /* an epoch ended, or the trainer wrote a checkpoint */
     if (!block->window && block->settle == 0) {
         block->window = erg_window_begin(tune->meter);
         block->begin_ns = block->end_ns = now_ns;
@@ -440,7 +441,7 @@ static int finish(struct erg_tune *tune, struct erg_error *err)
     if (tune->options.profile &&
         erg_tune_profile_write(tune->options.profile, tune->options.knob, tune->points,
                                tune->point_count, &saved) != 0)
-        erg_log(ERG_LOG_WARNING, "%s", saved.message); /* no reason to stop a training */
+        erg_log(ERG_LOG_WARNING, "%s", saved.message); /* not a reason to stop training */
     return go_to_next(tune, err);
 }
 
@@ -463,7 +464,7 @@ static bool is_moved(double value, double usual)
     return fabs(value - usual) > moved * usual;
 }
 
-/* A block after the search: without waiting, since the training goes on. */
+/* Checks a block after the search, without waiting, since training continues. */
 static int watch_block(struct erg_tune *tune, struct erg_error *err)
 {
     struct erg_window_result result = {.size = sizeof result};

@@ -1,4 +1,4 @@
-/* Reading and writing the tuner's profile file. */
+/* Reads and writes the tuner's profile file. */
 #include "hooks/tune_profile.h"
 
 #include "base/memory.h"
@@ -89,7 +89,7 @@ int erg_tune_profile_write(const char *path, int knob, const struct erg_tune_poi
                            size_t count, struct erg_error *err)
 {
     json_t *list = json_array();
-    for (size_t i = count; i-- > 0;) { /* from the highest on, as Zeus does */
+    for (size_t i = count; i-- > 0;) { /* highest first, as in Zeus */
         json_t *item = json_object();
         json_object_set_new(item, key_of(knob), json_integer(points[i].value));
         json_object_set_new(item, "energy", erg_json_number(points[i].energy_j));

@@ -1,11 +1,11 @@
 /*
- * The tuner's profile file: what was measured at each value of the knob, as Zeus'
- * GlobalPowerLimitOptimizer reads and writes it,
+ * The tuner's profile file: the measurements at each value of the knob, in the format of Zeus'
+ * GlobalPowerLimitOptimizer,
  *
  *     {"measurements": [{"power_limit": W, "energy": J, "time": s}, …]}
  *
- * In our format "per": "step" marks energies and times of a step (Zeus': of its window); it has
- * uncertainties and numbers of blocks, and for clocks "clock_mhz" instead of "power_limit".
+ * Ergon adds "per": "step" for energies and times of a step (Zeus: of its window), uncertainties
+ * and numbers of blocks, and for clocks "clock_mhz" instead of "power_limit".
  */
 #ifndef ERG_HOOKS_TUNE_PROFILE_H
 #define ERG_HOOKS_TUNE_PROFILE_H

@@ -9,11 +9,11 @@
 
 enum {
     MOST_PAIRS = 6,  /* of a comparison */
-    FIRST_PAIRS = 3, /* of the first one, from which the noise is known */
-    TOP_BLOCKS = 2,  /* at the highest value, which SLOWDOWN compares with */
+    FIRST_PAIRS = 3, /* of the first one, which measures the noise */
+    TOP_BLOCKS = 2,  /* at the highest value, the reference of SLOWDOWN */
 };
 
-static const double small = 0.01; /* a difference that does not matter */
+static const double small = 0.01; /* a negligible difference */
 
 void erg_tune_search_begin(struct erg_tune_search *search, size_t count,
                            const struct erg_tune_goal *goal)
@@ -39,7 +39,7 @@ void erg_tune_search_release(struct erg_tune_search *search)
 
 /* ---- the section ---- */
 
-/* The Fibonacci number before, of one of at least 2. */
+/* The Fibonacci number before `number`, which is at least 2. */
 static long number_before(long number)
 {
     long before = 1, now = 2;
@@ -77,7 +77,7 @@ size_t erg_tune_search_value(const struct erg_tune_search *search)
     return pair[(search->differences.count + search->in_pair) % 2];
 }
 
-/* Leaves the half without the better value; goes on past values beyond the last, all worse. */
+/* Drops the part without the better value. */
 static void narrow(struct erg_tune_search *search, bool lower_is_better)
 {
     size_t pair[2];
@@ -112,7 +112,7 @@ bool erg_tune_search_meets(const struct erg_tune_search *search, size_t value)
     return true;
 }
 
-/* The value to minimise where both candidates keep the bound, or neither does. */
+/* The value to minimise if both candidates meet the bound, or neither does. */
 static double judge(const struct erg_tune_goal *goal, bool meets, double time_s, double energy_j)
 {
     switch (goal->selector) {
@@ -127,22 +127,22 @@ static double judge(const struct erg_tune_goal *goal, bool meets, double time_s,
     }
 }
 
-/* +1: value a is better, -1: b is, 0: by what judge() says. */
+/* +1: value a is better, -1: b is, 0: 0: judge() decides. */
 static int judge_bounds(const struct erg_tune_search *search, size_t a, size_t b)
 {
     const bool meets_a = erg_tune_search_meets(search, a);
     const bool meets_b = erg_tune_search_meets(search, b);
     if (meets_a != meets_b)
         return meets_a ? 1 : -1;
-    /* The lower of two that are fast enough. */
+    /* If both values are fast enough, the lower one wins. */
     return search->goal.selector == ERG_TUNE_SLOWDOWN && meets_a ? (a < b ? 1 : -1) : 0;
 }
 
-/* The difference of a pair, relative: below 0, the lower value is better. */
+/* Adds the relative difference of a pair; below 0: the lower value is better. */
 static void add_pair(struct erg_tune_search *search, const size_t pair[2])
 {
     const bool meets = erg_tune_search_meets(search, pair[0]);
-    const size_t first = search->differences.count % 2; /* which of them was measured first */
+    const size_t first = search->differences.count % 2; /* index of the one measured first */
     const struct erg_tune_block *a = &search->last[first], *b = &search->last[!first];
     const double low = judge(&search->goal, meets, a->time_s, a->energy_j);
     const double high = judge(&search->goal, meets, b->time_s, b->energy_j);

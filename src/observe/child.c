@@ -51,7 +51,7 @@ static int check_before(struct erg_error *err)
     return 0;
 }
 
-/* A script without an interpreter line is run by the shell, as by execvp() and all shells. */
+/* The shell runs a script without an interpreter line, as with execvp() and all shells. */
 static int start_script(pid_t *pid, const posix_spawnattr_t *attributes, char *const *words)
 {
     static char shell[] = "/bin/sh", option[] = "-c", script[] = "exec \"$0\" \"$@\"";
@@ -61,7 +61,7 @@ static int start_script(pid_t *pid, const posix_spawnattr_t *attributes, char *c
     char **line = erg_xcalloc(count + 4, sizeof *line);
     line[0] = shell;
     line[1] = option;
-    line[2] = script; /* which finds it where posix_spawnp() did */
+    line[2] = script; /* the shell finds it where posix_spawnp() did */
     memcpy(line + 3, words, count * sizeof *line);
     int result = posix_spawn(pid, shell, NULL, attributes, line, environ);
     free(line);
@@ -124,7 +124,7 @@ int erg_child_check(const struct erg_child_end *end, const char *const *command,
     if (end->status == 0)
         return 0;
     if (end->signal)
-        return erg_fail(err, (enum erg_status)end->status, "'%s' died of signal %d (%s)",
+        return erg_fail(err, (enum erg_status)end->status, "'%s' was killed by signal %d (%s)",
                         command[0], end->signal, strsignal(end->signal));
     return erg_fail(err, (enum erg_status)end->status, "'%s' ended with exit status %d", command[0],
                     end->status);

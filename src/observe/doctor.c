@@ -69,7 +69,7 @@ static void examine_cpu(struct erg_doctor *doctor)
                         "packages can be read, their memory has no counter");
 }
 
-/* Effective capabilities of this process, or 0 where not known. */
+/* Effective capabilities of this process; 0: unknown. */
 static unsigned long long capabilities(void)
 {
     char line[256];
@@ -85,7 +85,7 @@ static unsigned long long capabilities(void)
 
 static void examine_permissions(struct erg_doctor *doctor)
 {
-    enum { SYS_ADMIN = 21 }; /* CAP_SYS_ADMIN, which the driver asks for */
+    enum { SYS_ADMIN = 21 }; /* CAP_SYS_ADMIN, which the driver requires */
     if (capabilities() >> SYS_ADMIN & 1)
         erg_doctor_note(
             doctor, ERG_FINDING_OK, -1, "clock control", NULL,

@@ -1,6 +1,4 @@
-/*
- * GPUs: each is examined in a thread of its own, which the driver may hang as long as it likes.
- */
+/* Examines each GPU in a thread of its own, since the driver may hang. */
 #include "observe/doctor_internal.h"
 
 #include "base/clock.h"
@@ -16,12 +14,12 @@
 
 enum { LATENCY_READS = 5 };
 
-static const double patience_s = 3;     /* beyond the time of watching */
+static const double patience_s = 3;     /* in addition to the time of the check */
 static const int64_t poll_ns = 2000000; /* far below the step of any sensor */
-static const double ratio_edge_s = 0.3; /* left out at both ends, where edges are unsure */
+static const double ratio_edge_s = 0.3; /* skipped at both ends, where edges are uncertain */
 static const double ratio_most = 1.1;   /* and least: 1 / ratio_most */
 
-/* One GPU under examination; owned by its thread and by who waits for it. */
+/* One GPU under examination; owned by its thread and by the waiting caller. */
 struct exam {
     struct erg_gpus *gpus;
     size_t index;
@@ -46,7 +44,7 @@ static void leave(struct exam *exam)
     free(exam);
 }
 
-/* Alone and a few times, so that each metric has a latency of its own. */
+/* Reads a metric alone and several times, to measure its own latency. */
 static void read_metric(struct exam *exam, enum erg_metric metric)
 {
     struct erg_doctor_metric *result = &exam->result.metrics[metric];
@@ -92,7 +90,7 @@ static double ratio_of(const struct erg_energy_log *log, double from_s, double t
     return counter_j > 0 ? power_j / counter_j : NAN;
 }
 
-/* Reads energy and power again and again, and lets the log find out how they move. */
+/* Reads energy and power repeatedly, so that the log learns how they change. */
 static void watch(struct exam *exam)
 {
     struct erg_energy_log *log = erg_energy_log_new();
@@ -141,7 +139,7 @@ static struct exam *begin(struct erg_gpus *gpus, size_t index, double watch_s)
     if (erg_thread_start(&thread, examine, exam) == 0)
         pthread_detach(thread);
     else
-        exam->owners = 1; /* it will look like one that does not answer */
+        exam->owners = 1; /* it will look like a GPU that does not answer */
     return exam;
 }
 

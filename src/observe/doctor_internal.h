@@ -1,6 +1,4 @@
-/*
- * Between the files of the doctor. Private to the room.
- */
+/* Shared by the files of the doctor. Private to the room. */
 #ifndef ERG_OBSERVE_DOCTOR_INTERNAL_H
 #define ERG_OBSERVE_DOCTOR_INTERNAL_H
 
@@ -17,7 +15,7 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
 /* CUDA's libraries, as the CUDA device opens them. */
 void erg_doctor_libraries(struct erg_doctor *doctor);
 
-/* Slurm's configuration; nothing where Slurm is not installed. */
+/* Slurm's configuration; nothing if Slurm is not installed. */
 void erg_doctor_slurm(struct erg_doctor *doctor);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * CUDA's libraries: each is opened by the names that it has, newest first, and asked for its
- * version. They stay open: unloading leaks the resources of their initialisation.
+ * CUDA's libraries: opens each by its names, newest first, and reads its version. They stay open,
+ * because unloading leaks the resources of their initialisation.
  */
 #include "observe/doctor_internal.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* The two ways in which CUDA's libraries tell their version. */
+/* The two ways in which CUDA's libraries report their version. */
 enum version_call { RETURNS_SIZE, FILLS_INT };
 
 static const struct library {
@@ -67,7 +67,7 @@ static void examine(struct erg_doctor *doctor, const struct library *library)
     for (size_t i = 0; i < 3 && library->names[i] && !handle; i++) {
         name = library->names[i];
         handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-        if (!handle && !why) /* of the newest */
+        if (!handle && !why) /* keep the error of the newest name */
             why = erg_arena_strdup(&doctor->arena, dlerror());
     }
     if (!handle) {

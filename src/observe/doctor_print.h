@@ -1,4 +1,4 @@
-/* The findings of doctor: lines for people, or a document. */
+/* The findings of doctor: lines for people, or a JSON document. */
 #ifndef ERG_OBSERVE_DOCTOR_PRINT_H
 #define ERG_OBSERVE_DOCTOR_PRINT_H
 

@@ -1,4 +1,4 @@
-/* Slurm, where it is installed: missing settings for live jobs. */
+/* Checks Slurm, if it is installed: missing settings for live jobs. */
 #include "observe/doctor_internal.h"
 
 #include "cluster/live/slurm_advice.h"

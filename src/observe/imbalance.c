@@ -1,4 +1,4 @@
-/* How uneven GPUs are: at a moment, and over a recording. */
+/* The imbalance of GPUs: at a moment, and over a recording. */
 #include "observe/imbalance.h"
 
 #include "base/memory.h"

@@ -1,6 +1,6 @@
 /*
- * Imbalance: how uneven GPUs are that do the same work, as the largest value over the mean of all.
- * 1 where they are alike; temperatures are in degrees C. NAN where it is known of fewer than two.
+ * Imbalance: how uneven GPUs with the same work are, as the largest value over the mean of all. 1:
+ * all equal; NAN: known for fewer than two. Temperatures are in degrees C.
  */
 #ifndef ERG_OBSERVE_IMBALANCE_H
 #define ERG_OBSERVE_IMBALANCE_H
@@ -17,10 +17,10 @@ enum erg_imbalance_of {
 
 extern const char *const erg_imbalance_names[ERG_IMBALANCES]; /* "power" */
 
-/* At a moment. */
+/* The ratios at a moment. */
 void erg_imbalance_now(const struct erg_live_view *view, double ratios[ERG_IMBALANCES]);
 
-/* Means over time of each GPU, from samples. */
+/* The means of each GPU over time, from samples. */
 struct erg_imbalance_means; /* opaque */
 struct erg_imbalance_means *erg_imbalance_new(size_t gpus);
 void erg_imbalance_put(struct erg_imbalance_means *means, const struct erg_sampler_item *item);

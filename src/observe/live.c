@@ -1,4 +1,4 @@
-/* The live state of GPUs: samples in, a picture of any moment out (observe/live.h). */
+/* The live state of GPUs: takes samples, gives the state at any moment (observe/live.h). */
 #include "observe/live.h"
 
 #include "base/memory.h"
@@ -8,27 +8,29 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Over less a rate is mostly the step of the counter. */
+/* Over a shorter time, a rate shows mostly the step of the counter. */
 static const int64_t rate_ns = 200000000;
 static const int64_t fresh_least_ns = 2000000000;
 
-static const int64_t believed_ns = 1000000000; /* a counter that has started anew, after this */
-static const int64_t still_ns = 3000000000;    /* from then on an energy counter stands still */
+static const int64_t believed_ns = 1000000000; /* accepts a restarted counter after this */
+static const int64_t still_ns =
+    3000000000; /* after this an energy counter counts as standing still */
 
-/* A counter, with values that hold only for a moment. */
+/* A counter that may briefly return wrong values. */
 struct counter {
     bool seen;
-    struct erg_reading newest;       /* that follows from the ones before */
-    int64_t moved_ns;                /* when its value was last another one */
-    struct erg_reading odd, odd_end; /* the first and the last of readings that do not follow */
-    double used;                     /* since the start; NaN once it has started anew */
-    struct erg_reading anchor;       /* the rate is from here to the newest reading */
+    struct erg_reading newest; /* the newest plausible reading */
+    int64_t moved_ns;          /* time of its last change */
+    struct erg_reading odd,
+        odd_end;               /* the first and the last of a series of implausible readings */
+    double used;               /* since the start; NaN once it has restarted */
+    struct erg_reading anchor; /* start of the interval for the rate */
     double rate;
     int64_t rate_at_ns;
 };
 
 struct power_step {
-    int64_t index; /* since the start; which step this slot of the ring holds */
+    int64_t index; /* number of the step in this slot of the ring, since the start */
     double sum_w;
     size_t count;
     int64_t reasons;
@@ -44,9 +46,9 @@ struct gpu_state {
     int64_t read_ns[ERG_METRICS]; /* when the newest was read */
     struct counter counters[ERG_METRICS];
     double power_energy_j;
-    double held_w; /* the last power reading, which holds until the next */
+    double held_w; /* the last power reading, held until the next */
     int64_t held_ns;
-    struct power_step steps[ERG_LIVE_HISTORY + 1]; /* one more: the step that is not whole yet */
+    struct power_step steps[ERG_LIVE_HISTORY + 1]; /* plus the step that is not complete yet */
 };
 
 struct erg_live {
@@ -103,8 +105,10 @@ void erg_live_free(struct erg_live *live)
 
 /* ---- putting ---- */
 
-/* The upper limit of any GPU, in the counter's unit per second, and the longest period of any
- * counter. */
+/*
+ * The upper limit for any GPU, in the counter's unit per second, and the longest period of any
+ * counter.
+ */
 static double most_per_s(enum erg_metric metric)
 {
     switch (metric) {
@@ -132,8 +136,8 @@ static bool follows(const struct erg_reading *reading, const struct erg_reading 
 
 /*
  * Whether an implausible reading is accepted: some drivers return garbage for a moment. A counter
- * that really starts anew, as when the driver is loaded again, goes on from there, and that of
- * energy moves; how much was used until then is not known.
+ * that really restarts, for example because the driver was reloaded, continues from there, and an
+ * energy counter moves. The amount used until then is unknown.
  */
 static bool starts_anew(struct counter *counter, const struct erg_reading *reading,
                         enum erg_metric metric)
@@ -190,7 +194,7 @@ static void note_power(struct erg_live *live, struct gpu_state *gpu,
         *step = (struct power_step){.index = index};
     if (erg_gpu_has(sample, ERG_METRIC_REASONS))
         step->reasons |= sample->readings[ERG_METRIC_REASONS].value;
-    /* With instant power, the average power that is sometimes read, too, is not mixed in. */
+    /* With instant power, the average power, which is read less often, is not mixed in. */
     bool second_choice = metric == ERG_METRIC_POWER_AVERAGE && gpu->seen[ERG_METRIC_POWER_INSTANT];
     if (!erg_gpu_has(sample, metric) || second_choice)
         return;

@@ -1,9 +1,9 @@
 /*
- * Live: the present state of every GPU, from the samples of a sampler: the newest value of each
+ * Live: the current state of every GPU, from the samples of a sampler: the newest value of each
  * metric while it is fresh, energy since the start, rates, and a history of power in equal steps of
  * time.
  *
- * A value that was not read for a while is left out, so a GPU that hangs has no values instead of
+ * A value that was not read for a while is missing, so a GPU that hangs has no values instead of
  * old ones. One thread puts samples; others may look at any time.
  */
 #ifndef ERG_OBSERVE_LIVE_H
@@ -19,17 +19,17 @@ enum { ERG_LIVE_HISTORY = 240 };
 /* One GPU at a moment. */
 struct erg_live_gpu {
     struct erg_gpu_info info;
-    bool answers;                /* a sample came lately */
-    bool lost;                   /* fell off the bus, or never worked: the reason is in
-                                  * info.trouble */
-    uint64_t valid;              /* bit 1 << metric: readings[] holds a fresh value */
+    bool answers;   /* a sample came recently */
+    bool lost;      /* fell off the bus, or never worked (the reason is in info.trouble) */
+    uint64_t valid; /* bit 1 << metric: readings[] holds a fresh value */
     int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
     int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
-    double energy_j; /* since the start, by the counter; NaN without one, and where it stands still
-                        although power is drawn, or has started anew */
-    double power_energy_j;     /* since the start, power readings held until the next; NaN */
-    double rates[ERG_METRICS]; /* of counters, units per second; NaN where not known */
-    float history_w[ERG_LIVE_HISTORY]; /* mean power per step, oldest first, NaN where unknown */
+    double energy_j; /* since the start, by the counter; NaN: no counter, or it stands still under
+                        power, or has restarted */
+    double
+        power_energy_j; /* since the start, each power reading held until the next; NaN: unknown */
+    double rates[ERG_METRICS];         /* of counters, units per second; NaN: unknown */
+    float history_w[ERG_LIVE_HISTORY]; /* mean power per step, oldest first; NaN: unknown */
 };
 
 struct erg_live_view {
@@ -38,14 +38,16 @@ struct erg_live_view {
     struct erg_live_gpu *gpus;
 };
 
-/* Pace of a sampler that reads the fast metrics every `interval_ms`, the others never faster. */
+/*
+ * The options of a sampler that reads the fast metrics every `interval_ms`, and no others faster.
+ */
 struct erg_sampler_options erg_live_pace(long interval_ms);
 
 struct erg_live;
 
 /*
- * `options` are the sampler's: a value is fresh for three of its periods, and at least for two
- * seconds. `step_ns` is one step of the history. The start is `now_ns`.
+ * `options` are the sampler's: a value is fresh for three of its periods, at least two seconds.
+ * `step_ns`: one step of the history. `now_ns`: the start.
  */
 struct erg_live *erg_live_new(const struct erg_gpus *gpus,
                               const struct erg_sampler_options *options, int64_t step_ns,
@@ -55,7 +57,9 @@ void erg_live_free(struct erg_live *live);
 /* For erg_sampler_sink.put, with the live state as context. */
 void erg_live_put(void *live, const struct erg_sampler_item *item);
 
-/* Copies the state at a moment; the view's arrays are made by the first look and used again. */
+/*
+ * Copies the state at a moment. The first call allocates the view's arrays; later calls reuse them.
+ */
 void erg_live_look(struct erg_live *live, int64_t now_ns, struct erg_live_view *view);
 void erg_live_view_release(struct erg_live_view *view);
 
@@ -64,13 +68,13 @@ static inline bool erg_live_has(const struct erg_live_gpu *gpu, enum erg_metric 
     return gpu->valid >> metric & 1;
 }
 
-/* The trouble of a GPU that does not answer; "" for one that answers. */
+/* The trouble of a GPU that does not answer; "": it answers. */
 const char *erg_live_trouble(const struct erg_live_gpu *gpu);
 
-/* The best power known: instant, or the average over a second. W, NaN where there is none. */
+/* The best known power in W: instant, otherwise the average over a second; NaN: none. */
 double erg_live_power_w(const struct erg_live_gpu *gpu);
 
-/* A value times `scale`, NaN where it is not known. */
+/* A value times `scale`; NaN: unknown. */
 double erg_live_value(const struct erg_live_gpu *gpu, enum erg_metric metric, double scale);
 
 /* ---- for scripts (live_report.c) ---- */
@@ -78,7 +82,7 @@ double erg_live_value(const struct erg_live_gpu *gpu, enum erg_metric metric, do
 /* Adds a heading and a line per GPU. */
 void erg_live_table(struct erg_text *out, const struct erg_live_view *view);
 
-/* A new document with every metric of every GPU, null where it is not known. */
+/* A new document with every metric of every GPU; null: unknown. */
 json_t *erg_live_json(const struct erg_live_view *view);
 
 #endif

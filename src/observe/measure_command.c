@@ -1,4 +1,4 @@
-/* Runs of a command between two readings of the energy, cut by the hour where that is asked for. */
+/* Runs a command between two readings of the energy, cut by the hour if requested. */
 #include "observe/measure_command.h"
 
 #include "base/clock.h"
@@ -14,13 +14,13 @@
 
 #define HOUR_S 3600
 
-static const int64_t learning_ns = 1500000000; /* at most */
+static const int64_t learning_ns = 1500000000; /* longest wait */
 
 /* The source of energy: GPUs by a meter, or the CPU alone. */
 struct sources {
     struct erg_meter *meter;
     struct erg_rapl *rapl;
-    struct erg_tariff carbon, price; /* as the runs have them */
+    struct erg_tariff carbon, price; /* carbon and price by the hour */
 };
 
 static void describe_gpus(struct erg_runs *runs, struct erg_meter *meter)
@@ -32,7 +32,7 @@ static void describe_gpus(struct erg_runs *runs, struct erg_meter *meter)
     }
 }
 
-/* The first run begins once heat and the steps of the counters are known. */
+/* Waits before the first run until temperatures and the steps of the counters are known. */
 static void wait_until_known(struct erg_meter *meter)
 {
     int64_t deadline_ns = erg_now_ns() + learning_ns;
@@ -73,7 +73,7 @@ static void close_sources(struct sources *sources)
     erg_tariff_release(&sources->price);
 }
 
-/* ---- what energy emits and costs ---- */
+/* ---- emissions and costs ---- */
 
 static int open_tables(struct sources *sources, struct erg_runs *runs,
                        const struct erg_measure_wish *values, struct erg_error *err)
@@ -89,7 +89,7 @@ static int open_tables(struct sources *sources, struct erg_runs *runs,
     return 0;
 }
 
-/* Sums of the parts, each within one hour; NaN where a part's rate is not known. */
+/* Adds up the parts, each within one hour; NaN if a part's rate is unknown. */
 static void take_parts(const struct sources *sources, const struct erg_part *parts, size_t count,
                        struct erg_run *run)
 {
@@ -154,7 +154,7 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
     return 0;
 }
 
-/* A run that counts, cut into hours where that is asked for. */
+/* A measured run, cut into hours if requested. */
 static int run_measured(const struct sources *sources, const struct erg_child_signals *signals,
                         const struct erg_runs *runs, struct erg_child_end *end, struct erg_run *run,
                         struct erg_error *err)

@@ -7,15 +7,15 @@
 
 struct erg_measure_wish {
     const char *const *command; /* ends with NULL */
-    const char *gpus;           /* as of erg_meter_open() */
-    long repeats, warmups;      /* those that count, behind those that do not */
+    const char *gpus;           /* as for erg_meter_open() */
+    long repeats, warmups;      /* measured runs, after unmeasured ones */
     const char *carbon, *price; /* tables by the hour: g_per_kwh, usd_per_kwh; NULL: none */
 };
 
 /*
- * Runs it until all is done, one fails or a signal comes; *end is the last run's. `runs` has those
- * that were measured, also after a failure, and is to be released. Before this process has other
- * threads: signals are blocked.
+ * Makes all runs, until one fails or a signal comes; *end is the last run's. `runs` has the
+ * measured ones, even after a failure; release it. Call it before this process has other threads:
+ * it blocks signals.
  */
 int erg_measure(struct erg_runs *runs, const struct erg_measure_wish *wish,
                 struct erg_child_end *end, struct erg_error *err);

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* The exported metrics. A row without a name belongs to the family of the row before it. */
+/* The exported metrics. A row without a name belongs to the family of the previous row. */
 static const struct exported {
     enum erg_metric metric;
-    const char *label; /* that distinguishes the rows of a family */
+    const char *label; /* distinguishes the rows of a family */
     double scale;      /* to the family's unit */
     const char *name, *unit, *help;
 } exported[] = {
@@ -114,7 +114,7 @@ static size_t add_family(struct erg_text *out, size_t first, const struct erg_li
     return count;
 }
 
-/* Counted since the exporter started, and kept while a GPU does not answer. */
+/* Energy since the exporter started; kept while a GPU does not answer. */
 static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_power_integral_joules";
@@ -182,7 +182,7 @@ static void add_descriptions(struct erg_text *out, const struct erg_live_view *v
     }
     erg_openmetrics_add_family(out, "ergon_gpu_up", "gauge", "",
                                "1 while the GPU answers, 0 while it hangs or after it fell off the "
-                               "bus; its other values are then left out.");
+                               "bus; its other values are then missing.");
     for (size_t g = 0; g < view->count; g++) {
         add_sample(out, "ergon_gpu_up", "", &view->gpus[g].info);
         erg_text_printf(out, "} %d\n", view->gpus[g].answers);
@@ -259,7 +259,7 @@ void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
 
 /* ---- the formats that a client accepts ---- */
 
-/* The part up to one of the stops, without blanks around it; *at behind it, on the stop. */
+/* The part up to one of the stops, without blanks around it; moves *at to the stop. */
 static struct erg_text take_part(const char **at, const char *stops)
 {
     struct erg_text part = {0};
@@ -272,8 +272,7 @@ static struct erg_text take_part(const char **at, const char *stops)
     return part;
 }
 
-/* One media range with its parameters: whether its version is that one or missing, and its
- * weight. */
+/* Reads the parameters of a media range. Returns its weight; 0 if it requires another version. */
 static double take_weight(const char **at, const char *version)
 {
     double weight = 1;
@@ -296,7 +295,7 @@ static double take_weight(const char **at, const char *version)
 
 bool erg_openmetrics_accepted(const char *accept)
 {
-    /* The most exact range that names a type decides. */
+    /* The most specific range that matches a type decides. */
     double open_weight = 0, plain_weight = 0;
     int plain_exact = 0;
     for (const char *at = accept ? accept : ""; *at; at += *at == ',') {

@@ -19,7 +19,7 @@ struct erg_parts {
     pthread_cond_t ended;
     bool ends;
 
-    /* The thread's own, until it has ended. */
+    /* Used by the thread only, until it has ended. */
     struct erg_window *window;
     struct erg_rapl_reading reading;
     double begin_s;
@@ -74,7 +74,7 @@ static void *cut(void *context)
     while (!parts->ends) {
         const double now_s = erg_unix_s();
         const double next_s = (floor(now_s / parts->period_s) + 1) * parts->period_s;
-        /* In pieces, for the wall clock may be set. */
+        /* In pieces, since the wall clock may be set. */
         const double wait_s = fmin(next_s - now_s, 60);
         const bool whole = wait_s == next_s - now_s;
         const int64_t until_ns = erg_now_ns() + (int64_t)(1e9 * wait_s);

@@ -1,6 +1,6 @@
 /*
- * Parts: the energy of something that runs, cut wherever another hour begins, since what energy
- * emits and costs is known hour by hour. A thread ends one window and begins the next at each cut.
+ * Parts: the energy of a program, cut at every full hour, since emissions and prices of energy are
+ * known by the hour. At each cut, a thread ends one window and begins the next.
  */
 #ifndef ERG_OBSERVE_PARTS_H
 #define ERG_OBSERVE_PARTS_H
@@ -10,21 +10,25 @@
 
 struct erg_part {
     double begin_s, end_s; /* since 1970, UTC */
-    double energy_j;       /* of GPUs, CPUs and their memory, where known; NaN: of none */
+    double energy_j;       /* known energy of GPUs, CPUs and their memory; NaN: none is known */
 };
 
 struct erg_parts;
 
-/* Measures with a meter, or, where it is NULL, with the CPU's counters; both stay open until the
- * end. Cuts at multiples of `period_s`, 3600 for hours. */
+/*
+ * Measures with a meter or, if it is NULL, with the CPU's counters; keep both open until the end.
+ * Cuts at multiples of `period_s`, 3600 for hours.
+ */
 int erg_parts_begin(struct erg_parts **parts, struct erg_meter *meter, struct erg_rapl *rapl,
                     double period_s, struct erg_error *err);
 
 /* The program has ended: no more cuts. */
 void erg_parts_stop(struct erg_parts *parts);
 
-/* After that; frees the parts. The last one is `whole`, the window of all, less the others. At
- * least one item, to be freed by the caller. */
+/*
+ * Call it after erg_parts_stop(). Frees the parts. The last item is `whole`, the window over all,
+ * minus the others. At least one item; the caller frees them.
+ */
 void erg_parts_end(struct erg_parts *parts, const struct erg_window_result *whole,
                    struct erg_part **items, size_t *count);
 

@@ -1,4 +1,4 @@
-/* Recording all GPUs while a command runs, for a time, or until a signal. */
+/* Records all GPUs while a command runs, for a time, or until a signal. */
 #include "observe/record.h"
 
 #include "base/clock.h"
@@ -13,17 +13,17 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* The writer's side; its thread alone uses it until the sampler has stopped. */
+/* The writer's side; used by its thread only, until the sampler has stopped. */
 struct sink {
     struct erg_recorder *recorder;
     struct erg_imbalance_means *means;
     struct erg_error err;
-    bool command; /* one runs, and is not ended for the recording's sake */
+    bool command; /* a command runs, and continues if the recording stops */
     atomic_bool failed;
     size_t samples;
 };
 
-/* Reported at once: the command may go on for days after its recording has stopped. */
+/* Reported immediately: the command may run for days after the recording has stopped. */
 static void note_failure(struct sink *sink)
 {
     atomic_store(&sink->failed, true);
@@ -49,7 +49,7 @@ static void tick(void *context)
         note_failure(sink);
 }
 
-/* Until the time is over, a signal comes or writing fails. */
+/* Waits until the time is over, a signal comes or writing fails. */
 static int wait_for_end(const struct sink *sink, double duration_s, struct erg_error *err)
 {
     int64_t end_ns = isnan(duration_s) ? INT64_MAX : erg_now_ns() + (int64_t)(1e9 * duration_s);
@@ -63,7 +63,7 @@ static int wait_for_end(const struct sink *sink, double duration_s, struct erg_e
     return 0;
 }
 
-static const int64_t silent_ns = 1000000000; /* a read that takes longer is told of */
+static const int64_t silent_ns = 1000000000; /* longer reads are reported */
 
 static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
 {

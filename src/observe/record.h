@@ -6,14 +6,16 @@
 
 struct erg_record_wish {
     const char *output;         /* a file that must not exist */
-    const char *gpus;           /* as of erg_gpus_open() */
+    const char *gpus;           /* as for erg_gpus_open() */
     long interval_ms;           /* between two samples of energy and power */
     double duration_s;          /* NAN: until the command ends, or a signal comes */
-    const char *const *command; /* ends with NULL; NULL: none runs */
+    const char *const *command; /* ends with NULL; NULL: no command */
 };
 
-/* Fails with the command's own exit status where it has one. Says by the log what was lost, and how
- * uneven the GPUs were. */
+/*
+ * Fails with the command's own exit status if there is one. Logs lost samples and the imbalance of
+ * the GPUs.
+ */
 int erg_record(const struct erg_record_wish *wish, struct erg_error *err);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sources that differ by more than this deserve a word. */
+/* Sources that differ by more than this get a warning. */
 static const double ratio_most = 1.1;
 
 void erg_runs_release(struct erg_runs *runs)
@@ -68,10 +68,10 @@ enum total {
     TOTALS
 };
 
-/* `what` is shown in the table; an energy is followed by its uncertainty. */
+/* `what` is the name in the table; an energy is followed by its uncertainty. */
 static const struct {
     const char *what, *unit, *key;
-    size_t offset; /* in the window or, where it is a sum, in its GPUs */
+    size_t offset; /* in the window or, for a sum, in its GPUs */
     bool sum;
 } totals[TOTALS] = {
 #define WINDOW(member) offsetof(struct erg_window_result, member), false
@@ -88,8 +88,10 @@ static const struct {
 #undef GPUS
 };
 
-/* Whether a GPU's energy is known in every run: only such GPUs are summed, so that the sums of all
- * runs cover the same GPUs. */
+/*
+ * Whether a GPU's energy is known in every run. Only such GPUs are summed, so that the sums of all
+ * runs cover the same GPUs.
+ */
 static bool is_counted(const struct erg_runs *runs, size_t gpu)
 {
     for (size_t i = 0; i < runs->count; i++)
@@ -106,7 +108,7 @@ static size_t counted_gpus(const struct erg_runs *runs)
     return count;
 }
 
-/* Sum over those GPUs; NaN where there is none, or where one's value is not known. */
+/* Sum over those GPUs; NaN if there is none, or if one's value is unknown. */
 static double sum_of(const struct erg_runs *runs, const struct erg_window_result *window,
                      size_t offset)
 {
@@ -142,11 +144,11 @@ static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, siz
 
 #define SPREAD(runs, gpu, member) spread_gpu(runs, gpu, offsetof(struct erg_window_gpu, member))
 
-/* ---- what energy emits and costs ---- */
+/* ---- emissions and costs ---- */
 
 static const struct price {
     const char *what, *unit, *key;
-    size_t offset, asked; /* in a run; in the runs */
+    size_t offset, asked; /* in a run; whether requested, in the runs */
 } prices[] = {
     {"emissions (CO2)", "g", "co2_g", offsetof(struct erg_run, co2_g),
      offsetof(struct erg_runs, has_carbon)},
@@ -170,7 +172,7 @@ static struct erg_spread spread_price(const struct erg_runs *runs, const struct 
 
 /* ---- table ---- */
 
-/* "energy of 1 of 2 GPUs" where the others' is not known; in a column of its width. */
+/* Adds "energy of 1 of 2 GPUs" if that of the other is unknown, padded to the column's width. */
 static void add_name(struct erg_text *out, const struct erg_runs *runs, enum total total)
 {
     size_t counted = counted_gpus(runs);
@@ -206,7 +208,7 @@ static void add_total(struct erg_text *out, const struct erg_runs *runs, enum to
                         erg_format_quantity(known, erg_spread_mean(&uncertainty), "J"));
     }
     if (spread.count && spread.count < runs->count)
-        erg_text_printf(out, ", known of %zu runs", spread.count);
+        erg_text_printf(out, ", known for %zu runs", spread.count);
     erg_text_add(out, "\n");
 }
 
@@ -215,13 +217,13 @@ static void add_price(struct erg_text *out, const struct erg_runs *runs, const s
     const struct erg_spread spread = spread_price(runs, price);
     erg_text_printf(out, "  %-20s", price->what);
     if (!spread.count)
-        erg_text_add(out, "         -, not known of every hour");
+        erg_text_add(out, "         -, unknown for some hours");
     else
         erg_text_printf(out, "%10.4g %s", spread.mean, price->unit);
     if (spread.count > 1)
         erg_text_printf(out, " ± %.2g %s", erg_spread_sd(&spread), price->unit);
     if (spread.count && spread.count < runs->count)
-        erg_text_printf(out, ", known of %zu runs", spread.count);
+        erg_text_printf(out, ", known for %zu runs", spread.count);
     erg_text_add(out, "\n");
 }
 
@@ -292,7 +294,7 @@ static void add_gpus(struct erg_text *out, const struct erg_runs *runs)
     erg_table_release(&table);
 }
 
-/* Runs in which a GPU's member (by its offset) is a value. */
+/* The number of runs in which a GPU's member (by its offset) has a value. */
 static size_t count_runs(const struct erg_runs *runs, size_t g, size_t offset, int value)
 {
     size_t count = 0;
@@ -307,7 +309,7 @@ static size_t count_runs(const struct erg_runs *runs, size_t g, size_t offset, i
 #define COUNT(runs, gpu, member, value)                                                            \
     count_runs(runs, gpu, offsetof(struct erg_window_gpu, member), value)
 
-/* The reason why power readings were summed, which the energy itself does not show. */
+/* Adds the reason why power readings were summed, which the energy itself does not show. */
 static void add_counter_warning(struct erg_text *out, const struct erg_runs *runs, size_t g)
 {
     static const char *const reasons[] = {
@@ -328,7 +330,7 @@ static void add_counter_warning(struct erg_text *out, const struct erg_runs *run
     }
 }
 
-/* Caveats of the numbers. */
+/* Adds the caveats of the numbers. */
 static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
 {
     for (size_t g = 0; g < runs->gpu_count; g++) {
@@ -344,9 +346,9 @@ static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
         if (missing && counted_gpus(runs))
             erg_text_printf(out, "  GPU %d: its energy is missing in the sum.\n", index);
         else if (missing)
-            erg_text_printf(out, "  GPU %d: its energy is not known.\n", index);
+            erg_text_printf(out, "  GPU %d: its energy is unknown.\n", index);
         if (missing && missing < runs->count)
-            erg_text_printf(out, "  GPU %d: its own numbers are of %zu of the %zu runs.\n", index,
+            erg_text_printf(out, "  GPU %d: its own numbers cover %zu of the %zu runs.\n", index,
                             runs->count - missing, runs->count);
         add_counter_warning(out, runs, g);
         if (estimated)

@@ -1,6 +1,4 @@
-/*
- * Runs: what `ergon measure` found in repeated runs of a command, as a table and as JSON.
- */
+/* Runs: the results of `ergon measure` for repeated runs of a command, as a table and as JSON. */
 #ifndef ERG_OBSERVE_RUNS_H
 #define ERG_OBSERVE_RUNS_H
 
@@ -14,23 +12,23 @@
 struct erg_run {
     int exit_status;
     struct erg_window_result window;
-    double co2_g, cost_usd; /* of GPUs, CPUs and their memory; NaN: not known */
+    double co2_g, cost_usd; /* of GPUs, CPUs and their memory; NaN: unknown */
 };
 
 /* All-zero is a valid empty list. */
 struct erg_runs {
     const char *const *command; /* ends with NULL; borrowed */
     size_t warmups;
-    struct erg_meter_gpu gpus[ERG_METER_GPUS_MAX]; /* of the windows, in their order */
+    struct erg_meter_gpu gpus[ERG_METER_GPUS_MAX]; /* the GPUs of the windows, in their order */
     size_t gpu_count;
     struct erg_run *items;
     size_t count, capacity;
-    bool has_carbon, has_price; /* asked for */
+    bool has_carbon, has_price; /* requested */
 };
 
 void erg_runs_release(struct erg_runs *runs);
 
-/* Adds the table, from at least one run. */
+/* Adds the table; needs at least one run. */
 void erg_runs_table(struct erg_text *out, const struct erg_runs *runs);
 
 /* A new document with each run and the spread over all. */

@@ -20,7 +20,7 @@ static uint32_t decode(const char **text)
     int more = byte[0] >= 0xF0 ? 3 : byte[0] >= 0xE0 ? 2 : byte[0] >= 0xC0 ? 1 : 0;
     uint32_t code = more ? byte[0] & (0x3Fu >> more) : byte[0];
     for (int i = 1; i <= more; i++) {
-        if ((byte[i] & 0xC0) != 0x80) { /* no UTF-8 */
+        if ((byte[i] & 0xC0) != 0x80) { /* not UTF-8 */
             *text += i;
             return '?';
         }
@@ -30,7 +30,7 @@ static uint32_t decode(const char **text)
     return code < 0x20 || (code >= 0x80 && code < 0xA0) || (!more && code >= 0x80) ? '?' : code;
 }
 
-/* The nearest ASCII characters for those of the picture. */
+/* The nearest ASCII character for one of the picture. */
 static uint32_t plain(uint32_t code)
 {
     static const char eighths[] = "_.:-=+*";
@@ -95,7 +95,7 @@ static void add(struct sum *sum, double value)
 
 enum { SUM_BYTES = ERG_FORMAT_BYTES + 32 };
 
-/* "5.20 kW", "5.20 kW of 7" where of others it is not known, "-". */
+/* "5.20 kW"; "5.20 kW of 7" if only 7 GPUs have a value; "-". */
 static void sum_text(char out[SUM_BYTES], const struct sum *sum, const char *unit, size_t gpus)
 {
     char text[ERG_FORMAT_BYTES];

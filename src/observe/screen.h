@@ -1,9 +1,10 @@
 /*
  * Screen: the picture of `ergon monitor`, as a grid of cells. Pure: the same view and size give the
- * same picture, and what draws it (ncurses in src/cli/, by ergon/telemetry.h) adds nothing.
+ * same picture, and the code that shows it (ncurses in src/cli/, through ergon/telemetry.h) adds
+ * nothing.
  *
- * The grid is filled for any size. With few rows each GPU gets fewer lines, with few columns each
- * line keeps its more important parts.
+ * The grid is filled for any size. With few rows each GPU gets fewer lines; with few columns each
+ * line keeps its most important parts.
  */
 #ifndef ERG_OBSERVE_SCREEN_H
 #define ERG_OBSERVE_SCREEN_H
@@ -22,7 +23,7 @@ struct erg_cell {
 
 struct erg_screen {
     int rows, columns;
-    struct erg_cell *cells; /* row after row */
+    struct erg_cell *cells; /* row-major */
 };
 
 struct erg_screen_options {
@@ -31,12 +32,12 @@ struct erg_screen_options {
     bool ascii;   /* only characters below 128 */
 };
 
-/* Makes the grid this large, and draws. Release with erg_screen_release(); all-zero is valid. */
+/* Resizes the grid and draws it. Release with erg_screen_release(); all-zero is valid. */
 void erg_screen_draw(struct erg_screen *screen, int rows, int columns,
                      const struct erg_live_view *view, const struct erg_screen_options *options);
 void erg_screen_release(struct erg_screen *screen);
 
-/* The number of `count` GPUs that a screen of the given rows shows at once. */
+/* How many of `count` GPUs a screen with this number of rows shows at once. */
 size_t erg_screen_page(int rows, size_t count);
 
 /* Adds a cell's character as UTF-8. */

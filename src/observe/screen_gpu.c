@@ -1,6 +1,6 @@
 /*
  * The lines of one GPU. A line is a list of pieces; while they do not fit, the least important one
- * goes.
+ * is dropped.
  *
  *     0 NVIDIA H200                97 %  1980 MHz  61 °C  mem 58 °C  12.3 kJ
  *       ██████████████████▌░░░░░   623 / 700 W  power cap
@@ -30,8 +30,8 @@ enum stretch { RIGID, NAME, BAR, SPARKLINE };
 
 struct line_piece {
     char text[PIECE_BYTES];
-    int columns;    /* least */
-    int importance; /* higher stays longer */
+    int columns;    /* minimum */
+    int importance; /* pieces of higher importance stay longer */
     enum erg_style style;
     enum stretch stretch;
 };
@@ -48,7 +48,7 @@ static struct line_piece *add(struct screen_line *line, int importance, enum erg
     return piece;
 }
 
-/* Texts of unknown value keep their width, so that columns stay where they are. */
+/* Texts of unknown values keep their width, so that columns do not move. */
 static void add_text(struct screen_line *line, int importance, enum erg_style style, int columns,
                      const char *text)
 {
@@ -169,8 +169,7 @@ static enum erg_style load_style(double share)
     return share >= 0.97 ? ERG_STYLE_BAD : share >= 0.85 ? ERG_STYLE_WARNING : ERG_STYLE_GOOD;
 }
 
-/* Relative to the power limit, or to the highest power in the history where the limit is not
- * known. */
+/* The power of a full bar: the power limit or, if unknown, the highest power in the history. */
 static double full_power_w(const struct erg_live_gpu *gpu)
 {
     double full_w = erg_live_value(gpu, ERG_METRIC_POWER_LIMIT, 1e-3);
@@ -252,7 +251,9 @@ static void draw_line(const struct erg_canvas *canvas, int row, int indent,
     }
 }
 
-/* Where there is room the whole name comes before traffic, on a phone only its beginning. */
+/*
+ * With enough room the whole name has priority over traffic; on a narrow screen only its beginning.
+ */
 static int name_columns(const struct erg_canvas *canvas, const struct erg_live_gpu *gpu)
 {
     int width_of_name = (int)erg_text_width(gpu->info.name);

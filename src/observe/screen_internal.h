@@ -1,6 +1,6 @@
 /*
- * Between the files of the screen: a grid that is being drawn, and the block of one GPU. Private
- * to the room.
+ * Shared by the files of the screen: the grid during drawing, and the block of one GPU. Private to
+ * the room.
  */
 #ifndef ERG_OBSERVE_SCREEN_INTERNAL_H
 #define ERG_OBSERVE_SCREEN_INTERNAL_H
@@ -12,11 +12,11 @@ struct erg_canvas {
     bool ascii;
 };
 
-/* One character; outside of the grid nothing. */
+/* Puts one character; does nothing outside the grid. */
 void erg_canvas_put(const struct erg_canvas *canvas, int row, int column, uint32_t code,
                     enum erg_style style);
 
-/* A text cut to the given columns; returns the columns that it took. */
+/* Puts a text, cut to `width` columns; returns the columns that it took. */
 int erg_canvas_text(const struct erg_canvas *canvas, int row, int column, const char *text,
                     int columns, enum erg_style style);
 

@@ -1,15 +1,15 @@
 /*
- * AMD GPUs behind the door of telemetry/gpu.h, as Linux' amdgpu driver shows them in sysfs.
+ * AMD GPUs for telemetry/gpu.h, from the files of Linux' amdgpu driver in sysfs.
  *
- * AMD SMI reads the same files. Its structures change from release to release, the files do not,
- * and they are there without ROCm: so they are read directly. Power, limits, clocks, temperatures
+ * AMD SMI reads the same files. Its structures change from release to release; the files do not,
+ * and they exist without ROCm. So ergon reads them directly. Power, limits, clocks, temperatures
  * and utilisation are numbers in text (hwmon); energy, bytes over XGMI and throttling come from
- * gpu_metrics, a table whose layout goes by its revision (amdgpu_table.c).
+ * gpu_metrics, a table whose layout depends on its revision (amdgpu_table.c).
  *
- * Missing are the PCIe counters, power of the memory and critical errors, which the driver does not
- * give or only at the price of a second, and clocks cannot be locked. Written from the facts of the
- * kernel's documentation (gpu/amdgpu/thermal) and headers (kgd_pp_interface.h, amdgpu_smu.h of
- * Linux 6.18), and tested on a made-up tree only: it has not run on a real AMD GPU.
+ * PCIe counters, memory power and critical errors are missing: the driver does not provide them, or
+ * takes a second. Clocks cannot be locked. Written from the kernel's documentation
+ * (gpu/amdgpu/thermal) and headers (kgd_pp_interface.h, amdgpu_smu.h of Linux 6.18), and tested on
+ * a made-up tree only: it has never run on a real AMD GPU.
  */
 #include "telemetry/amdgpu_internal.h"
 
@@ -25,7 +25,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* Where a GPU sits on the PCI bus, which is the name of its folder. */
+/* A GPU's address on the PCI bus: the name of its folder. */
 struct address {
     unsigned domain, bus, device, function;
 };
@@ -57,8 +57,10 @@ static int open_hwmon(int device)
     return found;
 }
 
-/* Which sensor is which. The hottest spot of the die is what slows it down; GPUs that do not show
- * it have one sensor, without a label on the oldest. */
+/*
+ * Which sensor is which. The hottest spot of the die slows it down. GPUs that do not report it have
+ * one sensor, which has no label on the oldest.
+ */
 static void label_temperatures(struct amdgpu_gpu *state)
 {
     int edge = 0;
@@ -91,7 +93,7 @@ static void describe(int device, const struct address *address, const char *driv
         snprintf(info->name, sizeof info->name, "%s", text);
     else if (erg_amdgpu_read_text(device, "device", text, sizeof text) == 0)
         snprintf(info->name, sizeof info->name, "AMD GPU %s", text);
-    /* As ROCm writes it. GPUs without a number of their own go by where they sit. */
+    /* As ROCm writes it. GPUs without a unique number use their PCI address. */
     if (erg_amdgpu_read_text(device, "unique_id", text, sizeof text) == 0 && text[0])
         snprintf(info->uuid, sizeof info->uuid, "GPU-%s", text);
     else
@@ -135,7 +137,7 @@ static void open_gpu(struct erg_open_gpu *gpu, int root, const char *name, const
     gpu->handle = state;
 }
 
-/* The version of the module if it was built outside the kernel, else of the kernel. */
+/* The version of the module if it was built outside the kernel, otherwise that of the kernel. */
 static void find_driver(int root, char *driver, size_t size)
 {
     struct utsname system;

@@ -1,6 +1,6 @@
 /*
- * Reading one AMD GPU from the driver's files. A file is opened anew each time, some microseconds,
- * because a GPU that has gone shows itself only then.
+ * Reads one AMD GPU from the driver's files. Each read opens the file again, which takes
+ * microseconds, because only then is a removed GPU detected.
  */
 #include "base/clock.h"
 #include "base/text.h"
@@ -80,8 +80,10 @@ static int read_number(int folder, const char *name, long *value)
 
 /* ---- numbers in files ---- */
 
-/* Stores a file's number, divided, with the time of the middle of the call, or the reason of a
- * failure. False: it did not. */
+/*
+ * Stores a file's number, divided, with the time of the middle of the call, or the reason of a
+ * failure. False: not stored.
+ */
 static bool put_number(const struct erg_gpu_query *at, enum erg_metric metric, int folder,
                        const char *name, long divisor)
 {
@@ -118,7 +120,7 @@ static void read_numbers(const struct erg_gpu_query *at)
         if (!erg_gpu_wants(at, number->metric) ||
             put_number(at, number->metric, state_of(at)->hwmon, number->name, number->divisor))
             continue;
-        /* GPUs before MI300 give one power only, a mean over milliseconds. */
+        /* GPUs before MI300 report one power only, a mean over milliseconds. */
         if (number->metric == ERG_METRIC_POWER_INSTANT)
             put_number(at, number->metric, state_of(at)->hwmon, "power1_average", 1000);
     }
@@ -205,8 +207,10 @@ static void put_table(const struct erg_gpu_query *at, enum erg_metric metric, in
         erg_gpu_put(at, metric, value, time_ns, source);
 }
 
-/* The firmware counts how many of its ticks it was at a limit. How long a tick is it does not say,
- * but their share of all ticks between two reads is a share of the time between them. */
+/*
+ * The firmware counts the ticks that it spent at a limit. The length of a tick is unknown, but
+ * their share of all ticks between two reads is a share of the time between them.
+ */
 static void count_limited(const struct erg_gpu_query *at, const struct amdgpu_table *table,
                           int64_t time_ns)
 {
@@ -238,7 +242,7 @@ static void read_table(const struct erg_gpu_query *at)
     size_t length = read_bytes(state_of(at)->device, "gpu_metrics", bytes, sizeof bytes, &error);
     int64_t time_ns = (before_ns + erg_now_ns()) / 2;
     if (!error)
-        erg_amdgpu_table_decode(&table, bytes, length); /* else nothing is in it */
+        erg_amdgpu_table_decode(&table, bytes, length); /* on failure the table stays empty */
     put_table(at, ERG_METRIC_ENERGY, table.energy_mj, time_ns, "gpu_metrics energy_accumulator");
     put_table(at, ERG_METRIC_REASONS, table.reasons, time_ns, "gpu_metrics indep_throttle_status");
     put_table(at, ERG_METRIC_NVLINK_TX, table.sent_bytes, time_ns,

@@ -1,9 +1,9 @@
 /*
- * gpu_metrics: the table that an AMD GPU's firmware fills, as the driver passes it on.
+ * gpu_metrics: the table that an AMD GPU's firmware fills and the driver passes on.
  *
  * Little endian. It begins with its size in bytes and two revisions. The first one is 1 for GPUs
- * with a memory of their own; those in CPUs (2, 3) count no energy. Values that a GPU does not fill
- * are all ones.
+ * with their own memory; those in CPUs (2, 3) count no energy. All bits of a value that a GPU does
+ * not fill are ones.
  */
 #include "telemetry/amdgpu_internal.h"
 
@@ -11,7 +11,7 @@
 
 enum { XGMI_LINKS = 8 };
 
-/* Where things lie, in bytes; 0: nowhere. */
+/* Offsets in bytes; 0: absent. */
 static const struct layout {
     uint8_t revision; /* the second one */
     uint16_t size;    /* at least */
@@ -49,7 +49,7 @@ static uint64_t number_at(const unsigned char *bytes, size_t at, size_t size)
     return value;
 }
 
-/* -1 for values that the GPU does not fill. */
+/* A value, or -1 if the GPU does not fill it. */
 static int64_t filled(const unsigned char *bytes, size_t at, size_t size)
 {
     if (!at)

@@ -1,4 +1,4 @@
-/* Lock files that say which run locks the clocks of a GPU. */
+/* Lock files: one run at a time may lock the clocks of a GPU. */
 #define _GNU_SOURCE /* flock, secure_getenv */
 #include "telemetry/claim.h"
 
@@ -30,7 +30,7 @@ void erg_claim_folder(char *path, size_t capacity)
         snprintf(path, capacity, "%s/.ergon", home ? home : "");
 }
 
-/* Whether it is this user's; others' rights to it are taken away. */
+/* Whether the file belongs to this user; removes the rights of others. */
 static bool make_own(int file, const struct stat *info)
 {
     mode_t others = info->st_mode & (S_IRWXG | S_IRWXO);
@@ -61,7 +61,7 @@ static int open_folder(const char *folder, int *opened, struct erg_error *err)
     return fail_unsafe(err, folder, "belongs to another user, or others may write to it");
 }
 
-/* Who holds it, as it wrote itself; 0 where that cannot be read. */
+/* The process ID that the holder wrote; 0 if it cannot be read. */
 static long holder_of(int file)
 {
     char text[24] = "";
@@ -86,7 +86,7 @@ static int lock_file(int file, const char *folder, const char *name, int index, 
     if (code)
         return erg_fail(err, ERG_FAILED, "preparing to lock clocks: locking '%s/%s': %s", folder,
                         name, strerror(code));
-    /* With the lock held: a file that was removed meanwhile no longer has a name. */
+    /* Checked with the lock held: a file that was removed in between has no name any more. */
     if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !make_own(file, &info) ||
         info.st_nlink != 1)
         return fail_unsafe(err, folder,

@@ -1,4 +1,4 @@
-/* A thread that sets the clock that is due now, never one that was. */
+/* A thread that sets the clock that is due now, never an older one. */
 #define _GNU_SOURCE /* ppoll */
 #include "telemetry/clock_thread.h"
 
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sums are added to after `set`, so that a mean is never beyond the worst. */
+/* Sums grow after `set`, so that a mean never exceeds the worst value. */
 struct tally {
     _Atomic uint64_t total_ns, worst_ns;
 };
@@ -67,7 +67,8 @@ static void set_clock(struct erg_clock_thread *thread, const struct erg_clock_du
     int result = erg_clocks_set(thread->clocks, options->gpu, due->clock_mhz, &err);
     int64_t end_ns = erg_now_ns();
     if (result != 0) {
-        erg_clocks_reset(thread->clocks, options->gpu, NULL); /* the clock before may still hold */
+        erg_clocks_reset(thread->clocks, options->gpu,
+                         NULL); /* the previous clock may still be locked */
         refuse(thread, &err);
         return;
     }
@@ -78,7 +79,7 @@ static void set_clock(struct erg_clock_thread *thread, const struct erg_clock_du
         options->accepted(options->context, due->clock_mhz, begin_ns, end_ns);
 }
 
-/* Until then, or until the bell rings. */
+/* Sleeps until then, or until the bell rings. */
 static void sleep_until(struct erg_clock_thread *thread, int64_t until_ns, int64_t now_ns)
 {
     const int64_t left_ns = until_ns - now_ns;
@@ -96,7 +97,7 @@ static void *control(void *argument)
     while (!atomic_load(&thread->closing)) {
         const int64_t now_ns = erg_now_ns();
         struct erg_clock_due due = {.again_ns = INT64_MAX};
-        /* Before it looks, so that later changes ring the bell. */
+        /* Before the check, so that later changes ring the bell. */
         atomic_store(&thread->asleep, true);
         if (!atomic_load(&thread->refused))
             thread->options.due(thread->options.context, now_ns, &due);
@@ -173,7 +174,7 @@ int erg_clock_thread_refuse(struct erg_clock_thread **out,
     return end_refused(out, new_thread(options), why, err);
 }
 
-/* Waits for a call of the driver that is under way. */
+/* Waits for a pending call of the driver. */
 static void end_thread(struct erg_clock_thread *thread)
 {
     if (thread->ended)

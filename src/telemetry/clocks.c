@@ -1,6 +1,6 @@
 /*
- * Locking SM clocks and giving them back, also where the guardian ends first; by the driver itself
- * or by the daemon's leases.
+ * Locks SM clocks and unlocks them, even if the guardian ends first; through the driver or through
+ * the daemon's leases.
  */
 #define _GNU_SOURCE /* secure_getenv */
 #include "telemetry/clocks.h"
@@ -26,7 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a clock may take to settle. A GPU that idles stays low for good, so waiting is short. */
+/*
+ * How long a clock may take to settle. A GPU that idles stays low for good, so the wait is short.
+ */
 static const int64_t below_ns = 50000000, above_ns = 500000000, poll_ns = 5000000;
 
 /* Some GPUs report a clock slightly different from the one in their list. */
@@ -35,15 +37,15 @@ enum { BESIDE_MHZ = 5 };
 struct erg_clocks {
     struct erg_gpus *gpus;
     struct erg_guardian *guardian; /* NULL with leases */
-    struct erg_leases *leased;     /* NULL: the driver is asked directly */
-    bool only_direct;              /* no daemon is meant to be asked */
+    struct erg_leases *leased;     /* NULL: uses the driver directly */
+    bool only_direct;              /* use no daemon */
     struct clock_state {
-        struct erg_clock_list list; /* empty until it is asked for */
+        struct erg_clock_list list; /* empty until first needed */
         bool locked, watched;       /* by the guardian, as far as is known */
-        bool limited;               /* the power limit is another one than before */
+        bool limited;               /* the power limit was changed */
         int64_t before_mw;          /* that limit; 0: it was never set */
     } * items;
-    pthread_mutex_t lock; /* of items: a thread unlocks them should the guardian end */
+    pthread_mutex_t lock; /* protects items: a thread unlocks them if the guardian ends */
     bool unguarded;       /* written with the lock held, read by any thread, atomically */
     pthread_t lookout;
     int stop; /* eventfd that ends the thread */
@@ -97,7 +99,7 @@ static int unlimit(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
     return 0;
 }
 
-/* The lock held: all that was set. */
+/* The lock held: resets everything that was set. */
 static int give_back(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     int clock = unlock(clocks, gpu, err);
@@ -116,7 +118,10 @@ static void release(struct erg_clocks *clocks)
     free(clocks);
 }
 
-/* The thread: without the guardian no process unlocks after a crash, so nothing stays locked. */
+/*
+ * The thread: once the guardian has ended, no process would unlock after a crash, so it unlocks
+ * all.
+ */
 static void *look_out(void *context)
 {
     struct erg_clocks *clocks = context;
@@ -163,8 +168,8 @@ static void dismiss(struct erg_clocks *clocks)
 }
 
 /*
- * Who sets the clocks. Users other than root ask the daemon where there is one, even if the driver
- * lets them: the claims of their own would not be seen by it.
+ * Chooses who sets the clocks. Users other than root use the daemon if there is one, even if the
+ * driver would allow them: the daemon does not see their own claims.
  */
 static int choose(struct erg_clocks *clocks, struct erg_error *err)
 {
@@ -221,7 +226,7 @@ static int check_supported(const struct erg_gpu_info *info, const struct erg_clo
                     list->clocks_mhz[i]);
 }
 
-/* Reads the clock until it is the requested one, or certainly will not be. */
+/* Reads the clock until it is the requested one, or the wait is over. */
 static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
                   enum erg_clock_seen *seen, struct erg_error *err)
 {
@@ -256,12 +261,12 @@ static int prepare(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct 
     return check_supported(&clocks->gpus->items[gpu].info, &state->list, clock_mhz, err);
 }
 
-/* The lock held; `seen` NULL: without looking. */
+/* The lock held; `seen` NULL: without a check. */
 static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                  struct erg_error *err)
 {
     const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
-    /* Before it is: a lock that fails halfway is undone as well. */
+    /* Set before the call, so that a lock that fails halfway is undone, too. */
     clocks->items[gpu].locked = true;
     if ((clocks->leased ? erg_leases_set(clocks->leased, gpu, ERG_KNOB_CLOCK, clock_mhz, err)
                         : clocks->gpus->vendor->clocks->lock(item, clock_mhz, err)) == 0 &&
@@ -286,12 +291,12 @@ static int watch(struct erg_clocks *clocks, size_t gpu, enum erg_knob knob, stru
         return 0;
     if (!refused || clocks->only_direct)
         return erg_fail(err, direct.status, "%s", direct.message);
-    /* The driver refuses, and a daemon was not there or not asked for. */
+    /* The driver refuses, and no daemon was present or requested. */
     if (erg_leases_open(&found, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, &leased) != 0)
         return erg_fail(err, ERG_NO_DEVICE, "%s; %s", direct.message, leased.message);
     erg_leases_close(found);
     return erg_fail(err, ERG_NO_DEVICE,
-                    "%s; a daemon listens at '%s', which is asked where ERGON_DAEMON names it",
+                    "%s; a daemon listens at '%s'; set ERGON_DAEMON to this path to use it",
                     direct.message, ERG_WIRE_DEFAULT_SOCKET);
 }
 
@@ -330,15 +335,17 @@ int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
                : 0;
 }
 
-/* The lock held. The guardian is not asked, which would wait for another process: should it have
- * ended unnoticed, the lookout unlocks as soon as it gets the lock. */
+/*
+ * The lock held. Does not ask the guardian, since that would wait for another process. If the
+ * guardian has ended unnoticed, the lookout thread unlocks as soon as it gets the lock.
+ */
 static int set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
 {
     assert(clocks->items[gpu].watched);
     if (clocks->unguarded)
         return erg_fail(err, ERG_NO_DEVICE,
                         "locking the SM clock of GPU %d at %d MHz: the guardian of the clocks, or "
-                        "the lease of them, has ended, expected it to live as long as this process",
+                        "their lease, has ended, expected it to live as long as this process",
                         clocks->gpus->items[gpu].info.index, clock_mhz);
     return prepare(clocks, gpu, clock_mhz, err) || apply(clocks, gpu, clock_mhz, NULL, err) ? -1
                                                                                             : 0;
@@ -416,7 +423,7 @@ int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
             if (give_back(clocks, i, err) != 0)
                 unlocked = false;
     }
-    if (unlocked || clocks->leased) /* the daemon tries on */
+    if (unlocked || clocks->leased) /* the daemon keeps trying */
         dismiss(clocks);
     else
         status = erg_guardian_release(clocks->guardian, err);

@@ -2,14 +2,14 @@
  * Clocks: locks the SM clock of GPUs of any vendor, or sets their power limits, and resets them.
  *
  * Except the daemon (daemon/daemon.h), ergon's programs change clocks only through
- * erg_clocks_open(), which callers use only on an explicit request. That function selects the way:
- * $ERGON_DAEMON names the socket of a daemon, which then leases the clocks; "none" means never a
- * daemon. Where it is not set, root uses the driver directly; other users use the daemon at
- * /run/ergon/ergond.sock, and the driver where there is no daemon. A lease ends with its process,
- * and the daemon unlocks. The rest is about direct locks.
+ * erg_clocks_open(), which callers use only on an explicit request. That function selects the
+ * method: $ERGON_DAEMON names the socket of a daemon, which then leases the clocks; "none" means
+ * never a daemon. If it is not set, root uses the driver directly; other users use the daemon at
+ * /run/ergon/ergond.sock, and the driver if there is no daemon. A lease ends with its process, and
+ * the daemon unlocks. The rest describes direct locks.
  *
- * A lock belongs to the driver and outlives the process that made it; so a process of its own, the
- * guardian (telemetry/guardian.h), unlocks the GPUs within a second of any end of the owner:
+ * A lock belongs to the driver and outlives the process that made it. Therefore a separate process,
+ * the guardian (telemetry/guardian.h), unlocks the GPUs within a second of any end of the owner:
  * return, exit(), a signal, a crash, kill -9, the end of its process group. Only killing both at
  * once leaves a lock behind. If the guardian ends first, a thread of the owner unlocks all and logs
  * it, and further locks fail.
@@ -19,8 +19,8 @@
  *   lock; then the lock is neither refuted nor confirmed, and the caller judges the clock under
  *   load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
  * - An earlier lock by another program cannot be detected, and so is not restored: the GPU is left
- *   unlocked. Among runs of ergon, the second one that requests a GPU is refused, if they see each
- *   other's claims (telemetry/claim.h).
+ *   unlocked. Among runs of ergon, the second one that requests a GPU is refused if they see each
+ * other's claims (telemetry/claim.h).
  *
  * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
  * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,
@@ -42,7 +42,10 @@ int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_lis
                          struct erg_error *err);
 void erg_clock_list_release(struct erg_clock_list *list);
 
-/* The place of the first of `count` rising clocks that is not lower; `count`: all are lower. */
+/*
+ * The index of the first of `count` rising clocks that is not below `clock_mhz`; `count`: all are
+ * below.
+ */
 static inline size_t erg_clock_not_below(const int *clocks_mhz, size_t count, int64_t clock_mhz)
 {
     size_t i = 0;
@@ -64,13 +67,13 @@ int erg_clocks_open(struct erg_clocks **clocks, struct erg_gpus *gpus, struct er
 
 enum erg_clock_seen {
     ERG_CLOCK_HELD,  /* the clock reads as locked */
-    ERG_CLOCK_BELOW, /* it reads lower: judge it under load */
+    ERG_CLOCK_BELOW, /* the clock reads lower: judge it under load */
 };
 
 /*
  * Locks a GPU (an index into the list) at one of its supported clocks, and reads the clock back
- * until it is the one, for up to 50 ms where it is lower and 0.5 s where it is higher. `seen` may
- * be NULL. On failure the GPU is unlocked, or locked as before when nothing was asked of it yet.
+ * until it matches, for up to 50 ms while it is lower and 0.5 s while it is higher. `seen` may be
+ * NULL. On failure the GPU is unlocked, or locked as before if the driver was not yet called.
  */
 int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                     struct erg_error *err);
@@ -79,31 +82,32 @@ int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum e
 int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 
 /*
- * Locks a GPU that was locked or tried before, and does not look whether it obeys: this takes as
- * long as the driver's call, and may be done between two pieces of work. On failure the GPU is
- * unlocked, or locked as before when nothing was asked of it yet.
+ * Locks a GPU that was locked or tried before, without checking that it obeys. This takes as long
+ * as the driver's call, so it may happen between two pieces of work. On failure the GPU is
+ * unlocked, or locked as before if the driver was not yet called.
  */
 int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err);
 
-/* Whether the guardian or the lease was still there when it was last looked at; waits for nothing,
- * and may be asked by any thread. Once false, it stays false: the log has the reason, and no lock
- * succeeds. */
+/*
+ * Whether the guardian or the lease was still alive at the last check; never waits, and any thread
+ * may call it. Once false, it stays false: the log has the reason, and no lock succeeds.
+ */
 bool erg_clocks_guarded(const struct erg_clocks *clocks);
 
-/* Unlocks a GPU. One that was not locked here is left alone. */
+/* Unlocks a GPU that was locked here; leaves others alone. */
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 
 /*
  * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). Like a
- * lock, it is reset to its former value at the close, and at any end of this process. On failure it
+ * lock, it returns to its former value at the close and at any end of this process. On failure it
  * keeps its former value.
  */
 int erg_clocks_limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw,
                      struct erg_error *err);
 
 /*
- * Gives back what was set and ends the guardian. Fails when a GPU may still be locked, after the
- * guardian has tried for 10 s too; `clocks` is gone all the same. NULL is fine.
+ * Resets everything that was set and ends the guardian. Fails if a GPU may still be locked after
+ * the guardian has tried for 10 s, too; frees `clocks` in any case. NULL is fine.
  */
 int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err);
 

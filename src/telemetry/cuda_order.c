@@ -1,7 +1,7 @@
 /*
- * Asks the driver's CUDA library (libcuda.so.1, or what $ERGON_LIBCUDA names), with this process's
- * environment, for its GPUs. A child process does it, for seconds at most: a program that
- * initialised CUDA could not use it in children of its own any more.
+ * Asks the driver's CUDA library (libcuda.so.1, or $ERGON_LIBCUDA) for its GPUs, with this
+ * process's environment. A child process does it, for seconds at most: a program that has
+ * initialised CUDA cannot use it in its own forked children any more.
  */
 #include "telemetry/gpu_internal.h"
 
@@ -48,7 +48,7 @@ static int tell(int to)
     for (int i = 0; i < count; i++)
         if (get(&device, i) != 0 || get_uuid(uuids[i], device) != 0)
             return 1;
-    size_t bytes = (size_t)count * UUID_BYTES; /* less than a pipe takes at once */
+    size_t bytes = (size_t)count * UUID_BYTES; /* less than a pipe holds */
     return write(to, uuids, bytes) == (ssize_t)bytes ? 0 : 1;
 }
 

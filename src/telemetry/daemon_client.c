@@ -19,11 +19,11 @@ static const int64_t answer_timeout_ns = 10000000000;
 
 struct erg_daemon_client {
     int socket;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects all below */
     uint32_t sequence;
-    bool broken; /* an answer did not come in time, and would be taken for the next one's */
+    bool broken; /* an answer came too late and would be mistaken for the next one */
     uint64_t ended;
-    char reason[ERG_WIRE_TEXT]; /* why that lease has ended, "": none has */
+    char reason[ERG_WIRE_TEXT]; /* why that lease has ended; "": none has */
     enum erg_wire_status said;  /* in the latest answer */
     struct erg_wire_writer out;
     unsigned char in[ERG_WIRE_MOST];
@@ -70,7 +70,7 @@ static void note_event(struct erg_daemon_client *client, struct erg_wire_reader 
         snprintf(client->reason, sizeof client->reason, "the lease has ended");
 }
 
-/* The next packet; false where none comes until then, or none any more. */
+/* The next packet; false if none comes in time or the connection has ended. */
 static bool receive(struct erg_daemon_client *client, struct erg_wire_head *head,
                     struct erg_wire_reader *body, int64_t until_ns)
 {
@@ -83,7 +83,7 @@ static bool receive(struct erg_daemon_client *client, struct erg_wire_head *head
         if (ready <= 0)
             return false;
         ssize_t count = recv(client->socket, client->in, sizeof client->in, 0);
-        /* A daemon that refuses us has closed before it read, but after it sent the reason. */
+        /* A daemon that refuses us closes before it reads, but after it has sent the reason. */
         if (count < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         client->broken |= count <= 0;
@@ -102,7 +102,7 @@ static bool await_answer(struct erg_daemon_client *client, uint32_t sequence,
     while (receive(client, head, body, until_ns)) {
         if (head->type == ERG_WIRE_LEASE_EVENT)
             note_event(client, body);
-        else if (head->type == ERG_WIRE_ANSWER || /* of type 0: it does not let us in */
+        else if (head->type == ERG_WIRE_ANSWER || /* type 0: it refuses the connection */
                  (head->type & ERG_WIRE_ANSWER && head->type < ERG_WIRE_LEASE_EVENT &&
                   head->sequence == sequence))
             return true;
@@ -165,9 +165,10 @@ int erg_daemon_speak(struct erg_daemon_client **out, int socket, struct erg_wire
     pthread_mutex_init(&client->lock, NULL);
     int result = erg_daemon_exchange(client, &request, &body, err);
     if (result == 0 && !erg_wire_read_hello(hello, &body))
-        result = erg_fail(err, ERG_NO_DEVICE,
-                          "asking the daemon of clocks: it speaks another version, expected %d",
-                          ERG_WIRE_VERSION);
+        result = erg_fail(
+            err, ERG_NO_DEVICE,
+            "asking the daemon of clocks: it uses another version of the protocol, expected %d",
+            ERG_WIRE_VERSION);
     if (result != 0) {
         erg_daemon_disconnect(client);
         return -1;

@@ -1,9 +1,9 @@
 /*
  * A client of the daemon of clocks and power limits (daemon/daemon.h, telemetry/daemon_wire.h).
  *
- * A connection belongs to the process that opened it. Calls may come from any thread, and wait for
- * their turn. They fail with ERG_NO_DEVICE when the daemon refuses, in its words, and when it has
- * ended or does not answer for 10 s; then the connection is of no use any more.
+ * A connection belongs to the process that opened it. Any thread may make calls; one runs at a
+ * time. They fail with ERG_NO_DEVICE and the daemon's message if it refuses, and also if it has
+ * ended or does not answer for 10 s; after that the connection is unusable.
  */
 #ifndef ERG_TELEMETRY_DAEMON_CLIENT_H
 #define ERG_TELEMETRY_DAEMON_CLIENT_H
@@ -12,17 +12,17 @@
 
 struct erg_daemon_client;
 
-/* Fails also where the socket is not root's or this user's own. */
+/* Also fails if the socket belongs neither to root nor to this user. */
 int erg_daemon_connect(struct erg_daemon_client **client, const char *path,
                        struct erg_wire_hello *hello, struct erg_error *err);
-/* The same of a socket that is connected and becomes the client's, also where this fails. */
+/* The same for a connected socket, which the client owns from then on, even on failure. */
 int erg_daemon_speak(struct erg_daemon_client **client, int socket, struct erg_wire_hello *hello,
                      struct erg_error *err);
 void erg_daemon_disconnect(struct erg_daemon_client *client);
 
 /*
- * Sends a request, whose sequence it sets, and waits for its answer. `body` (may be NULL) is left
- * at the body of the answer, which stays until the next call: only for clients of one thread.
+ * Sets the sequence of a request, sends it and waits for the answer. `body` (may be NULL) is then
+ * at the body of the answer, which is valid until the next call: only for clients of one thread.
  */
 int erg_daemon_exchange(struct erg_daemon_client *client, struct erg_wire_request *request,
                         struct erg_wire_reader *body, struct erg_error *err);
@@ -38,8 +38,10 @@ int erg_daemon_ask_gpu(struct erg_daemon_client *client, uint32_t index, struct 
 int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum erg_knob knob,
                           uint64_t *lease, uint32_t *ttl_ms, struct erg_error *err);
 
-/* CLOCK or POWER under a lease, and when the driver was asked; all 0 of a change that is still
- * pending because it was not to be waited for. */
+/*
+ * CLOCK or POWER under a lease, and the times of the driver's call; all 0 while the change is
+ * pending because the request did not ask to wait.
+ */
 int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
                       struct erg_wire_change *change, struct erg_error *err);
 

@@ -133,7 +133,7 @@ void erg_wire_end(struct erg_wire_writer *writer)
 
 /* ---- messages ---- */
 
-/* False where the header is none, or belongs to a packet of another length. */
+/* False if the header is invalid or belongs to a packet of another length. */
 static bool get_header(struct erg_wire_reader *reader, unsigned *type, uint32_t *sequence)
 {
     size_t whole = reader->left;

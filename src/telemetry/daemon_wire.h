@@ -9,8 +9,8 @@
  *
  *   i32 status (enum erg_wire_status)   i32 the driver's result   text
  *
- * and, where the status is 0, the body. A text is a u16 length and this many bytes of UTF-8; for a
- * refusal it is one sentence. An event has sequence 0 and only a body. Requests and bodies:
+ * and, where the status is 0, the body. A text is a u16 length and that number of bytes of UTF-8;
+ * for a refusal it is one sentence. An event has sequence 0 and only a body. Requests and bodies:
  *
  *   HELLO      u32 flags (0)              -> u16 least, u16 most version; u32 GPUs; u8 daemon[16];
  *                                            i64 time_ns; char software[32]
@@ -29,7 +29,7 @@
  *   REVOKE     u32 job                    ->
  *
  * Events: LEASE_EVENT is u64 lease; u32 reason; text. READING is u32 lost, then a reading: u32
- * GPUs, and for each u32 index, u32 count and this many times u16 metric, u16 0, i64 value, i64
+ * GPUs, and for each u32 index, u32 count and, count times, u16 metric, u16 0, i64 value, i64
  * time_ns. A metric is a bit of telemetry/gpu.h, or ERG_WIRE_ANSWERS.
  *
  * Units: times are erg_now_ns()'s (CLOCK_MONOTONIC) in ns, clocks MHz, limits mW.
@@ -84,7 +84,7 @@ enum erg_wire_status {
     ERG_WIRE_NO_LEASE,
     ERG_WIRE_BOUNDS,
     ERG_WIRE_REFUSED,    /* by the driver */
-    ERG_WIRE_LIMITED,    /* comes later: it is kept as the pending target */
+    ERG_WIRE_LIMITED,    /* too many changes: it is kept as the pending target */
     ERG_WIRE_SUPERSEDED, /* a newer target came before its turn */
     ERG_WIRE_MALFORMED,
     ERG_WIRE_LOST, /* the GPU has fallen off the bus, or its driver hangs */
@@ -105,14 +105,14 @@ enum erg_wire_reason {
 struct erg_wire_reader {
     const unsigned char *at;
     size_t left;
-    bool broken; /* a getter found too little, or a text that is none */
+    bool broken; /* a getter found too few bytes or an invalid text */
 };
 
 uint16_t erg_wire_get_u16(struct erg_wire_reader *reader);
 uint32_t erg_wire_get_u32(struct erg_wire_reader *reader);
 uint64_t erg_wire_get_u64(struct erg_wire_reader *reader);
 void erg_wire_get_bytes(struct erg_wire_reader *reader, void *bytes, size_t count);
-/* A field of `count` bytes, or a text, as a string of UTF-8. */
+/* A field of `count` bytes, or a text, as a UTF-8 string. */
 void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count);
 void erg_wire_get_text(struct erg_wire_reader *reader, char text[ERG_WIRE_TEXT]);
 
@@ -136,7 +136,7 @@ void erg_wire_end(struct erg_wire_writer *writer); /* the length in the header *
 /* ---- messages ---- */
 
 struct erg_wire_request {
-    unsigned type; /* of enum erg_wire_type, or one that is not known */
+    unsigned type; /* an enum erg_wire_type, or an unknown type */
     uint32_t sequence;
     uint64_t lease, metrics;
     uint32_t index, knob, ttl_ms, low, high, flags, period_ms, job, uid; /* POWER: `high` */
@@ -151,7 +151,7 @@ enum erg_wire_status erg_wire_read_request(struct erg_wire_request *request, con
                                            size_t count);
 void erg_wire_write_request(struct erg_wire_writer *writer, const struct erg_wire_request *request);
 
-/* The header of an answer or event and what stands before its body, which `body` is left at. */
+/* The header of an answer or event and the fields before its body; `body` is left at the body. */
 struct erg_wire_head {
     unsigned type;
     uint32_t sequence;
@@ -176,7 +176,8 @@ struct erg_wire_hello {
 struct erg_wire_gpu {
     char uuid[48], name[64];
     uint32_t rights; /* bit 1 << knob: this process may have a lease of it */
-    uint32_t least[ERG_KNOBS], most[ERG_KNOBS]; /* MHz and mW, by knob; within the rights if any */
+    uint32_t least[ERG_KNOBS],
+        most[ERG_KNOBS]; /* MHz and mW, by knob; within this process's rights */
     uint32_t limit_default_mw, limit_now_mw;
     int64_t holders[ERG_KNOBS];
 };
@@ -186,7 +187,7 @@ struct erg_wire_change {
     uint32_t seen;
 };
 
-/* False where the body is too short or too long. */
+/* False if the body is too short or too long. */
 bool erg_wire_read_hello(struct erg_wire_hello *hello, struct erg_wire_reader *body);
 bool erg_wire_read_gpu(struct erg_wire_gpu *gpu, struct erg_wire_reader *body);
 bool erg_wire_read_change(struct erg_wire_change *change, struct erg_wire_reader *body);

@@ -1,4 +1,4 @@
-/* An energy log's use of the samples of one GPU (telemetry/energy_log.h). */
+/* Adds the samples of one GPU to its energy log (telemetry/energy_log.h). */
 #include "telemetry/energy_log.h"
 
 #include "base/memory.h"
@@ -43,13 +43,15 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w)
 
 /* ---- properties of the sensor ---- */
 
-/* Polls of half the period do not tell when two steps happened. */
+/* Polls at half the period do not show when two steps happened. */
 static const double tells_share = 0.45;
 
-/* The bias by the selection of gaps, as a multiple of their variance divided by their length. */
+/* The bias from the selection of gaps, as a multiple of their variance divided by their length. */
 static const double bias_share = 3;
 
-/* How loosely neighbouring steps were seen at best: the lower quartile, as single ones are lucky.
+/*
+ * How loosely neighbouring steps were seen at best: the lower quartile, because the minimum may be
+ * luck.
  */
 static double usual_looseness(const struct erg_energy_log *log)
 {
@@ -67,7 +69,7 @@ static double usual_looseness(const struct erg_energy_log *log)
 
 /*
  * The counter's period: from neighbouring steps that were both seen closely, then from ever longer
- * spans of them as long as the number of steps within is certain.
+ * spans while the number of steps in them is certain.
  */
 static void learn(struct erg_energy_log *log)
 {
@@ -88,7 +90,7 @@ static void learn(struct erg_energy_log *log)
         return;
     double usual_s = erg_median(gaps_s, count), sum_s = 0, used = 0;
     for (size_t i = 0; i < count; i++)
-        if (fabs(gaps_s[i] - usual_s) < 0.3 * usual_s) { /* else a step was missed */
+        if (fabs(gaps_s[i] - usual_s) < 0.3 * usual_s) { /* otherwise a step was missed */
             sum_s += gaps_s[i];
             used++;
         }
@@ -98,8 +100,10 @@ static void learn(struct erg_energy_log *log)
             scatter += (gaps_s[i] - period_s) * (gaps_s[i] - period_s) / used;
     blur /= (double)count;
     double jitter_s = sqrt(fmax(scatter - blur, 0));
-    /* Averaging does not remove the bias of loosely seen gaps: the test above lets gaps pass that
-     * seem long rather than those that seem short. */
+    /*
+     * Averaging does not remove the bias of loosely seen gaps: the test above accepts gaps that
+     * seem long more often than gaps that seem short.
+     */
     double error_s = (sqrt(blur) + jitter_s) / sqrt(used) + bias_share * blur / period_s;
     const struct counter_step *last = step_at(log, log->step_count - 1);
     for (size_t back = 2; back < log->step_count - from; back *= 2) {
@@ -120,8 +124,10 @@ static void learn(struct erg_energy_log *log)
 
 /* ---- readings come ---- */
 
-/* No GPU uses more, nor does a counter move less often: what does is a counter that was set anew,
- * as by a reload of the driver. */
+/*
+ * No GPU uses more, and no counter moves less often. A counter that does has restarted, e.g.
+ * because the driver was reloaded.
+ */
 static const double most_w = 20e3, most_period_s = 1;
 
 static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *sample)
@@ -147,7 +153,7 @@ static void add_energy(struct erg_energy_log *log, const struct erg_gpu_sample *
 
 double erg_energy_held(const struct power *power, const struct power *next, double away_s)
 {
-    static const double longest_s = 0.25; /* that a change takes */
+    static const double longest_s = 0.25; /* that a change may take */
     double gap_s = next->time_s - power->time_s, change_s = fmin(gap_s, longest_s);
     double changing_s = fmax(0, away_s - (gap_s - change_s));
     assert(change_s > 0);
@@ -162,7 +168,7 @@ static void add_power(struct erg_energy_log *log, const struct erg_gpu_sample *s
     if (log->power_count) {
         const struct power *last = reading_at(log, log->power_count - 1);
         if (power.time_s <= last->time_s)
-            return; /* the sensor's own stamp: this reading is known */
+            return; /* the sensor's own timestamp: this reading is already stored */
         double held_s = power.time_s - last->time_s;
         double missed_j = 0.5 * held_s * (power.power_w - last->power_w);
         power.integral_j = last->integral_j + erg_energy_held(last, &power, held_s);
@@ -217,7 +223,7 @@ void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_t
         const struct power *last = reading_at(log, i - 1), *now = reading_at(log, i);
         if (now->power_w == last->power_w)
             continue;
-        /* Only where it was looked at closely. */
+        /* Only during close looks. */
         bool close = now->time_s - last->time_s < 0.02;
         if (close && !isnan(changed_s))
             gaps_s[changes++] = now->time_s - changed_s;

@@ -8,10 +8,12 @@
 #include <assert.h>
 #include <math.h>
 
-enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */
+enum { NEIGHBOURS = 6 }; /* steps on each side that narrow the time of a step */
 
-/* The share of the widest course of power in a gap that covers most hidden energy. A load in step
- * with the counter itself is invisible in all readings. */
+/*
+ * The share of the widest possible course of power in a gap that covers most hidden energy. A load
+ * in step with the counter itself is invisible in all readings.
+ */
 static const double hidden_share = 0.7;
 
 /* The weight of the variation between the powers of gaps. If the period of a load is near the
@@ -30,8 +32,10 @@ static const double reading_share = 0.35;
 
 /* ---- when a step happened ---- */
 
-/* When a step happened, as its two polls say: of several steps between them the last one before the
- * reading is seen, which the host may have been kept from returning at once. */
+/*
+ * When a step happened, from the two polls around it. If several steps lie between them, only the
+ * last one before the reading is seen, and the host may have returned the reading late.
+ */
 static void seen_between(const struct erg_energy_log *log, size_t i, double *low_s, double *high_s)
 {
     const struct counter_step *step = step_at(log, i);
@@ -44,7 +48,7 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
 {
     double low_s, high_s, period_s = log->period_s;
     seen_between(log, i, &low_s, &high_s);
-    bool vague = high_s - low_s > 0.9 * period_s; /* any tick fits: which one is to be found out */
+    bool vague = high_s - low_s > 0.9 * period_s; /* any tick fits: which one is still open */
     double middle_s = 0.5 * (low_s + high_s), call_s = step_at(log, i)->call_s, end_s = high_s;
     size_t from = first_of(log->step_count, STEPS);
     size_t first = i > from + NEIGHBOURS ? i - NEIGHBOURS : from;
@@ -62,8 +66,8 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
         if (vague && (shifted_high_s > call_s || shifted_low_s < end_s - period_s))
             continue; /* this tick or the next? */
         if (!vague && (shifted_low_s + period_s < high_s || shifted_high_s - period_s > low_s))
-            continue; /* both were seen so loosely that a neighbouring tick fits as well */
-        if (fmax(low_s, shifted_low_s) < fmin(high_s, shifted_high_s)) { /* else irregular */
+            continue; /* both were seen so loosely that a neighbouring tick fits, too */
+        if (fmax(low_s, shifted_low_s) < fmin(high_s, shifted_high_s)) { /* otherwise irregular */
             low_s = fmax(low_s, shifted_low_s);
             high_s = fmin(high_s, shifted_high_s);
         }
@@ -79,18 +83,20 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
 struct gap {
     struct erg_edge a, b;
     double length_s, power_w, before_w, after_w;
-    double unrest_w; /* of the gaps around here */
+    double unrest_w; /* of the surrounding gaps */
 };
 
-/* Edges whose times are not well known may seem to lie closer together than they can. */
+/* Edges with uncertain times may seem closer together than they can be. */
 static double power_between(const struct erg_edge *a, const struct erg_edge *b)
 {
     double length_s = fmax(b->time_s - a->time_s, 0.5 * (a->half_s + b->half_s));
     return (b->energy_j - a->energy_j) / fmax(length_s, 1e-6);
 }
 
-/* How far the power of a gap is from the mean of its neighbours, median. A single change does not
- * show in it, nor does a ramp; a load that comes and goes does. */
+/*
+ * The median difference between the power of a gap and the mean of its neighbours. A single change
+ * or a ramp does not raise it; a load that comes and goes does.
+ */
 static double unrest(const struct erg_energy_log *log, size_t low)
 {
     double powers_w[2 * NEIGHBOURS], unrests_w[2 * NEIGHBOURS];
@@ -123,7 +129,7 @@ static size_t reading_before(const struct erg_energy_log *log, double at_s)
     return low;
 }
 
-/* The lowest and highest power that the gap may have held, seen or not. */
+/* The lowest and highest power that may have occurred in the gap, seen or not. */
 static void power_range(const struct erg_energy_log *log, const struct gap *gap, double *low_w,
                         double *high_w)
 {
@@ -137,7 +143,7 @@ static void power_range(const struct erg_energy_log *log, const struct gap *gap,
     *low_w = fmin(*low_w, idle_share * *high_w);
 }
 
-/* Energy at a fraction `x` of the gap by the two lines, or linearly where they do not meet. */
+/* Energy at a fraction `x` of the gap, from the two lines, or linear if they do not meet. */
 static double energy_in_gap(const struct gap *gap, double x)
 {
     assert(gap->length_s > 0 && x <= 1);
@@ -170,7 +176,7 @@ static double uncertainty_in_gap(const struct erg_energy_log *log, const struct 
     return hypot(time_j, hidden_j);
 }
 
-/* Beyond the last edge, or before the first: on at the power known there. */
+/* Beyond the last edge, or before the first: continues at the power there. */
 static void extrapolate(const struct erg_energy_log *log, const struct erg_edge *edge,
                         double power_w, double at_s, struct erg_energy_value *value)
 {
@@ -221,7 +227,7 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
         return;
     }
     if (low + 1 >= count) {
-        assert(low > from); /* of two steps or more it is the last */
+        assert(low > from); /* with two steps or more it is the last */
         struct erg_edge before = refine(log, low - 1);
         double power_w = power_between(&before, &edge);
         if (log->power_count)
@@ -251,7 +257,8 @@ void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
         .end_j = fmax(gap.b.energy_j - gap.after_w * (1 - x) * gap.length_s, gap.a.energy_j),
         .uncertainty_j = uncertainty_in_gap(log, &gap, x),
     };
-    if (gap.unrest_w > restless_share * gap.power_w) /* the window is not what changes the load */
+    if (gap.unrest_w >
+        restless_share * gap.power_w) /* the load changes by itself, not with the window */
         value->begin_j = value->end_j = value->energy_j;
 }
 

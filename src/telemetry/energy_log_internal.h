@@ -15,17 +15,18 @@ struct counter_step {
 struct power {
     double time_s, power_w;
     double integral_j; /* up to time_s; see erg_energy_held() */
-    double missed_j2;  /* up to time_s: each change came at some moment between two readings */
+    double missed_j2;  /* up to time_s: each change happened at an unknown moment between two
+                          readings */
 };
 
 struct erg_energy_log {
-    struct counter_step steps[STEPS]; /* rings: item i of all that came is at i % size */
+    struct counter_step steps[STEPS]; /* rings: item i of all so far is at i % size */
     struct power powers[POWERS];
     double latencies_s[LATENCIES];
-    size_t step_count, power_count, latency_count; /* that ever came */
+    size_t step_count, power_count, latency_count; /* of all so far */
 
     bool has_energy;
-    size_t run;          /* how often the counter has started anew */
+    size_t run;          /* how often the counter has restarted */
     double energy_j;     /* the latest reading */
     double read_begin_s; /* when its call began */
     double limit_w;
@@ -60,9 +61,9 @@ static inline double half_of(const struct counter_step *step)
 }
 
 /*
- * Energy from one power reading until `away_s` later, where the next one came at or after that: the
- * power changed at any moment between the two, so it is interpolated between both; but over a long
- * time without a reading it is constant for most of the time.
+ * Energy from one power reading until `away_s` later, which is not after the next reading. The
+ * power changed at some moment between the two, so it is interpolated; over a long gap it is
+ * constant for most of the time.
  */
 double erg_energy_held(const struct power *power, const struct power *next, double away_s);
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 static const double learning_s = 1.3;      /* close looks after opening: a dozen steps */
-static const int64_t first_ns = 500000000; /* at most, until the first steps are known */
+static const int64_t first_ns = 500000000; /* longest wait for the first steps */
 
 /* ---- the state of a GPU ---- */
 
@@ -131,7 +131,7 @@ static void idle(void *context)
     pthread_cond_broadcast(&meter->news);
 }
 
-/* Whether the gap before a window that begins now is known. */
+/* Whether the gap before a window that begins now has been seen. */
 static bool has_begun(const struct watched *watched)
 {
     struct erg_sensor_traits counter, power;

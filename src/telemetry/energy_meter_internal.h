@@ -11,9 +11,9 @@
 
 enum { VIOLATIONS = 16 };
 
-#define ERG_METER_USUAL_PERIOD_S 0.1 /* of a counter that is not known yet */
+#define ERG_METER_USUAL_PERIOD_S 0.1 /* of a counter whose period is still unknown */
 
-/* A reading of the time that clocks were held down, so far. */
+/* The time so far for which clocks were held down. */
 struct violation {
     double time_s, power_s, thermal_s;
 };
@@ -22,12 +22,15 @@ struct violation {
 struct watched {
     struct erg_energy_log *log;
     bool has_counter, lost;
-    double temperature_c; /* the latest, NaN before */
+    double temperature_c; /* the latest; NaN: none yet */
     double seen_s;        /* when the latest sample came */
 
     struct violation violations[VIOLATIONS]; /* ring, from the driver's counters */
     size_t violation_count;
-    /* The same from the reasons seen, each held until the next: for drivers without counters. */
+    /*
+     * The same from the reasons read, each assumed to last until the next: for drivers without
+     * counters.
+     */
     struct violation by_reasons;
     uint32_t reasons;
     bool has_reasons;
@@ -41,7 +44,7 @@ struct mark {
     struct erg_energy_value counter, power;
     struct violation by_reasons, by_counters;
     double clock_s_mhz, temperature_c;
-    size_t run; /* of the counter, then */
+    size_t run; /* of the counter at that time */
     bool counter_settled, settled;
 };
 
@@ -72,16 +75,16 @@ struct erg_meter {
 
 /* ---- the state of a GPU (energy_meter.c); under the meter's lock ---- */
 
-/* Steps of its counter, or a usual value before that is known. */
+/* The period of its counter's steps, or a usual value while it is unknown. */
 double erg_watched_period(const struct watched *watched);
 
-/* So far at a moment, as the latest readings hold on; NaN before there were any. */
+/* The time so far at a moment, if the latest readings still hold; NaN before the first. */
 struct violation erg_watched_by_reasons(const struct watched *watched, double at_s);
 double erg_watched_clock(const struct watched *watched, double at_s);
 
 /*
- * Linear between the readings around the moment; NaN while there are none. Returns whether later
- * readings cannot change it.
+ * Linear between the readings around the moment; NaN while there are none. True if later readings
+ * cannot change it.
  */
 bool erg_watched_by_counters(const struct watched *watched, double at_s, struct violation *value);
 

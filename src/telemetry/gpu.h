@@ -31,11 +31,11 @@ enum erg_clock_reason {
     ERG_REASON_DISPLAY_CLOCKS = 0x100,
 };
 
-/* How dear a metric is to read, and so how often it is read. */
+/* How long a metric takes to read, and so how often it is read. */
 enum erg_metric_cost {
     ERG_COST_FAST,   /* microseconds: every 20-50 ms */
     ERG_COST_MEDIUM, /* up to some milliseconds: every 250 ms */
-    ERG_COST_SLOW,   /* or seldom of interest: every 1-5 s */
+    ERG_COST_SLOW,   /* longer, or rarely of interest: every 1-5 s */
     ERG_COSTS,
 };
 
@@ -58,7 +58,7 @@ enum erg_metric {
     ERG_METRIC_NVLINK_RX,          /* the same, received */
 
     ERG_METRIC_MEMORY_POWER,          /* mW, average */
-    ERG_METRIC_POWER_LIMIT,           /* mW, the one enforced */
+    ERG_METRIC_POWER_LIMIT,           /* mW, the enforced limit */
     ERG_METRIC_POWER_LIMIT_REQUESTED, /* mW */
     ERG_METRIC_POWER_LIMIT_DEFAULT,   /* mW */
     ERG_METRIC_POWER_LIMIT_MIN,       /* mW */
@@ -77,20 +77,20 @@ struct erg_metric_info {
     const char *name; /* with its unit: "energy_mj", the column of an export */
     const char *what; /* for people: "energy counter" */
     enum erg_metric_cost cost;
-    bool counter; /* only differences mean something */
+    bool counter; /* only differences are meaningful */
 };
 
 const struct erg_metric_info *erg_metric_info(enum erg_metric metric);
 
 struct erg_reading {
     int64_t value;
-    int64_t time_ns; /* erg_now_ns() axis: the sensor's own stamp, or the middle of the call */
+    int64_t time_ns; /* erg_now_ns() axis: the sensor's own timestamp, or the middle of the call */
 };
 
 struct erg_gpu_sample {
     int64_t start_ns, end_ns; /* of the calls that read it */
     uint64_t valid;           /* bit 1 << metric */
-    bool lost;                /* the GPU has fallen off the bus; nothing more will come */
+    bool lost;                /* the GPU has fallen off the bus; this is its last sample */
     struct erg_reading readings[ERG_METRICS];
 };
 
@@ -106,8 +106,7 @@ struct erg_gpu_info {
     char pci[32]; /* "00000000:1b:00.0" */
     char driver[80];
     int index; /* in the vendor library's order, that of the PCI bus */
-    /* Why nothing can be read from it, "" for a GPU that works. Beside trouble uuid and pci are
-     * empty. */
+    /* Why nothing can be read from it, "" for a GPU that works. uuid and pci are then empty. */
     char trouble[96];
 };
 
@@ -117,13 +116,14 @@ struct erg_gpus;
 /*
  * Opens the GPUs named by `select`: "all", or a list with commas of indices and of UUIDs or unique
  * beginnings of UUIDs ("0,2" or "GPU-8f3a"). NULL takes the list from CUDA_VISIBLE_DEVICES (AMD:
- * ROCR_VISIBLE_DEVICES, and of those HIP_VISIBLE_DEVICES), and all GPUs where it is not set; there
- * "-1" or "NoDevFiles" ends the list, as for CUDA, and where kinds differ its indices count in
- * CUDA's order (cuda_order.c). Fails with ERG_NO_DEVICE without a driver or a visible GPU, and with
- * ERG_FAILED for an invalid list; MIG slices are refused, because they share their sensors.
+ * ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES among those), and all GPUs if it is not set. In
+ * that variable "-1" or "NoDevFiles" ends the list, as for CUDA, and with several kinds of GPUs its
+ * indices count in CUDA's order (cuda_order.c). Fails with ERG_NO_DEVICE without a driver or a
+ * visible GPU, and with ERG_FAILED for an invalid list; MIG slices are refused, because they share
+ * their sensors.
  *
  * A GPU that does not work, or on which the driver hangs while it is opened, is listed with its
- * trouble where all GPUs are meant, and refused where it was named.
+ * trouble if all GPUs are selected, and refused if it is named.
  */
 int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err);
 
@@ -143,8 +143,8 @@ void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
                   struct erg_gpu_sample *sample);
 
 /*
- * The metrics of a class on this GPU, as bits. A 32-bit counter of this GPU is read faster than its
- * class, so that no wrap is missed; that is known after its first read.
+ * The metrics of a class on this GPU, as bits. A 32-bit counter of this GPU is read more often than
+ * its class, so that no wrap is missed; its width is known after the first read.
  */
 uint64_t erg_gpu_metrics(const struct erg_gpus *gpus, size_t gpu, enum erg_metric_cost cost);
 

@@ -7,10 +7,10 @@
 
 #include <stdatomic.h>
 
-/* One GPU of a list. The pointers are to literals; monitors look at them from other threads. */
+/* One GPU of a list. The pointers are to literals; monitors read them in other threads. */
 struct erg_open_gpu {
     struct erg_gpu_info info;
-    void *handle; /* the vendor's own state of this GPU; NULL of one in trouble */
+    void *handle; /* the vendor's own state of this GPU; NULL if the GPU has trouble */
     _Atomic(const char *) sources[ERG_METRICS];
     _Atomic(const char *) refusals[ERG_METRICS];
     _Atomic uint64_t narrow; /* counters of 32 bits */
@@ -20,7 +20,7 @@ struct erg_open_gpu {
 struct erg_gpu_query {
     struct erg_open_gpu *gpu;
     struct erg_gpu_sample *sample;
-    uint64_t metrics; /* that are wanted */
+    uint64_t metrics; /* requested */
 };
 
 static inline bool erg_gpu_wants(const struct erg_gpu_query *at, enum erg_metric metric)
@@ -28,11 +28,11 @@ static inline bool erg_gpu_wants(const struct erg_gpu_query *at, enum erg_metric
     return at->metrics >> metric & 1;
 }
 
-/* Notes a value and where it came from; one that cannot be is refused instead. */
+/* Stores a value and its source; an impossible value is refused instead. */
 void erg_gpu_put(const struct erg_gpu_query *at, enum erg_metric metric, int64_t value,
                  int64_t time_ns, const char *source);
 
-/* Notes why there is none; a literal. */
+/* Stores the reason for a missing value; a literal. */
 void erg_gpu_refuse(const struct erg_gpu_query *at, enum erg_metric metric, const char *reason);
 
 struct erg_clock_list;
@@ -62,13 +62,17 @@ struct erg_knob_methods {
 enum { ERG_CUDA_UUID_BYTES = 44 };
 
 struct erg_vendor {
-    const struct erg_clock_methods *clocks; /* NULL: cannot be locked */
-    const struct erg_knob_methods *knobs;   /* NULL: cannot be set */
-    /* Environment variables that say which GPUs a program sees, NULL ends; each chooses among those
-     * that the ones before it left. */
+    const struct erg_clock_methods *clocks; /* NULL: clocks cannot be locked */
+    const struct erg_knob_methods *knobs;   /* NULL: knobs cannot be set */
+    /*
+     * Environment variables that select the GPUs that a program sees, ended by NULL; each selects
+     * from the GPUs that the previous ones left.
+     */
     const char *const *visible;
-    /* The UUIDs of the GPUs that a program sees, in the order in which those variables count; NULL:
-     * that of the PCI bus. False where it cannot be found out. */
+    /*
+     * The UUIDs of the GPUs that a program sees, in the order of those variables' indices; NULL:
+     * PCI bus order. False if the order is unknown.
+     */
     bool (*order)(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
     void (*read)(const struct erg_gpu_query *at);
     void (*close)(struct erg_gpus *gpus); /* handles and the library */
@@ -78,30 +82,35 @@ struct erg_gpus {
     const struct erg_vendor *vendor;
     void *library; /* the vendor's own state of the library, if it has one */
     struct erg_open_gpu *items;
-    size_t count;  /* that are in sight */
-    size_t opened; /* of items; a list that was selected from hides the last ones */
+    size_t count;  /* that are visible */
+    size_t opened; /* of items; a selection hides the last ones */
     atomic_int owners;
 };
 
-/* A new list of `count` GPUs in no particular state, none for a failure. */
+/* A new list of `count` zeroed GPUs. */
 struct erg_gpus *erg_gpus_new(const struct erg_vendor *vendor, size_t count);
 
-/* All GPUs of NVIDIA's driver (nvml.c). ERG_NO_DEVICE where the library, the driver or every GPU is
- * missing. */
+/*
+ * All GPUs of NVIDIA's driver (nvml.c). ERG_NO_DEVICE if the library, the driver or every GPU is
+ * missing.
+ */
 int erg_nvml_open(struct erg_gpus **gpus, struct erg_error *err);
 
-/* All GPUs of AMD's driver (amdgpu.c), in the order of the PCI bus. `root` is the driver's folder;
- * NULL: $ERGON_AMDGPU, or /sys/bus/pci/drivers/amdgpu. ERG_NO_DEVICE likewise. */
+/*
+ * All GPUs of AMD's driver (amdgpu.c), in the order of the PCI bus. `root` is the driver's folder;
+ * NULL: $ERGON_AMDGPU, or /sys/bus/pci/drivers/amdgpu. ERG_NO_DEVICE if the driver or every GPU is
+ * missing.
+ */
 int erg_amdgpu_open(struct erg_gpus **gpus, const char *root, struct erg_error *err);
 
 /*
  * The GPUs that CUDA shows to programs: the UUIDs of up to `capacity` of them in CUDA's order,
- * which puts the fastest GPU first where kinds differ, except if CUDA_DEVICE_ORDER is PCI_BUS_ID.
- * False without an answer.
+ * which puts the fastest GPU first if kinds differ, unless CUDA_DEVICE_ORDER is PCI_BUS_ID. False
+ * without an answer.
  */
 bool erg_cuda_order(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
 
-/* Keeps of an open list what `select` asks for (telemetry/gpu.h). */
+/* Restricts an open list to the GPUs in `select` (telemetry/gpu.h). */
 int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err);
 
 #endif

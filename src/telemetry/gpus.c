@@ -128,8 +128,10 @@ const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_me
     return item->info.trouble[0] ? item->info.trouble : atomic_load(&item->refusals[metric]);
 }
 
-/* Only temperatures and their margin go below 0: a counter that does was no number of 63 bits. No
- * GPU draws 20 kW, and one that answers draws more than nothing. */
+/*
+ * Only temperatures and their margin can be negative: a negative counter exceeded 63 bits. No GPU
+ * draws 20 kW, and one that answers draws more than 0.
+ */
 static bool is_plausible(enum erg_metric metric, int64_t value)
 {
     bool heat = metric == ERG_METRIC_TEMPERATURE || metric == ERG_METRIC_MEMORY_TEMPERATURE ||
@@ -144,7 +146,7 @@ void erg_gpu_put(const struct erg_gpu_query *at, enum erg_metric metric, int64_t
                  int64_t time_ns, const char *source)
 {
     if (!is_plausible(metric, value)) {
-        erg_gpu_refuse(at, metric, "the driver gives a number that cannot be");
+        erg_gpu_refuse(at, metric, "the driver returned an impossible number");
         return;
     }
     at->sample->readings[metric] = (struct erg_reading){value, time_ns};

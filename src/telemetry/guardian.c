@@ -1,6 +1,4 @@
-/*
- * The owner's side of the guardian: finding its program, starting it, talking to it.
- */
+/* The owner's side of the guardian: finds its program, starts it and sends it requests. */
 #define _GNU_SOURCE /* dladdr, secure_getenv, POSIX_SPAWN_SETSID, closefrom in a spawn */
 #include "telemetry/guardian.h"
 
@@ -28,12 +26,12 @@ static const int start_timeout_s = 60, answer_timeout_s = 10;
 struct erg_guardian {
     pid_t process, owner;
     int socket;
-    bool silent; /* it did not answer in time: it is not waited for */
+    bool silent; /* it did not answer in time: no more waiting for it */
 };
 
 /* ---- finding the program ---- */
 
-/* Beside or above the folder of `file`; false where it is not. */
+/* Next to the folder of `file` or above it; false if it is not there. */
 static bool find_near(const char *file, struct erg_text *path)
 {
     static const char *const ways[] = {"", "/..", "/../.."};
@@ -51,7 +49,10 @@ static bool find_near(const char *file, struct erg_text *path)
     return false;
 }
 
-/* From the library (in lib/ or lib/<machine>/) or the program (bin/) that this code lies in. */
+/*
+ * Searches from the library (in lib/ or lib/<machine>/) or the program (bin/) that contains this
+ * code.
+ */
 static int find_program(struct erg_text *path, struct erg_error *err)
 {
     static const char here; /* an address in that file */
@@ -72,7 +73,9 @@ static int find_program(struct erg_text *path, struct erg_error *err)
 
 /* ---- starting it ---- */
 
-/* All signals stay blocked in the guardian, and of the owner's files it keeps only stderr. */
+/*
+ * All signals stay blocked in the guardian. Stderr is the only file that it keeps from the owner.
+ */
 static int spawn(const char *path, int socket, pid_t *process)
 {
     char owner[24], name[] = "ergon-guardian";
@@ -85,7 +88,8 @@ static int spawn(const char *path, int socket, pid_t *process)
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, socket, STDIN_FILENO);
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    if (fcntl(STDERR_FILENO, F_GETFD) < 0) /* else the first file that it opens takes its place */
+    if (fcntl(STDERR_FILENO, F_GETFD) <
+        0) /* otherwise the first file that it opens takes this number */
         posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
     posix_spawnattr_init(&attributes);
@@ -97,7 +101,7 @@ static int spawn(const char *path, int socket, pid_t *process)
     return failure;
 }
 
-/* Waits for a packet; false when none came. */
+/* Waits for a packet; false if none came. */
 static bool await(struct erg_guardian *guardian, int timeout_s)
 {
     struct pollfd wait = {.fd = guardian->socket, .events = POLLIN};
@@ -117,7 +121,7 @@ static int take_answer(struct erg_guardian *guardian, int timeout_s, bool *refus
                        struct erg_error *err)
 {
     struct erg_guardian_answer answer;
-    /* After an answer that did not come, a late one would be taken for the next. */
+    /* After a missing answer, a late one would be mistaken for the next. */
     if (guardian->silent || !await(guardian, timeout_s))
         return erg_fail(err, ERG_NO_DEVICE,
                         "asking the guardian of the clocks: it did not answer in %d s, expected a "
@@ -130,8 +134,8 @@ static int take_answer(struct erg_guardian *guardian, int timeout_s, bool *refus
                         "live as long as this one");
     if (answer.version != ERG_GUARDIAN_VERSION)
         return erg_fail(err, ERG_FAILED,
-                        "asking the guardian of the clocks: it speaks version %d, expected %d, "
-                        "that of the same installation",
+                        "asking the guardian of the clocks: its version is %d, expected %d, "
+                        "as installed together",
                         (int)answer.version, ERG_GUARDIAN_VERSION);
     *refused = answer.refused != 0;
     if (!answer.failed)
@@ -173,7 +177,7 @@ int erg_guardian_start(struct erg_guardian **out, struct erg_error *err)
     return 0;
 }
 
-/* ---- talking to it ---- */
+/* ---- requests ---- */
 
 bool erg_guardian_is_mine(const struct erg_guardian *guardian)
 {
@@ -185,7 +189,7 @@ static int ask(struct erg_guardian *guardian, int task, const char *uuid, bool *
 {
     struct erg_guardian_request request = {.task = task};
     snprintf(request.uuid, sizeof request.uuid, "%s", uuid);
-    /* Where it has ended, the answer is an end of file. */
+    /* If the guardian has ended, the answer is an end of file. */
     send(guardian->socket, &request, sizeof request, MSG_NOSIGNAL);
     *refused = false;
     return take_answer(guardian, answer_timeout_s, refused, err);
@@ -211,7 +215,7 @@ bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop)
     return !waits[1].revents;
 }
 
-/* Closes the socket and gives the exit code, -1 where it is unknown. */
+/* Closes the socket and returns the exit code, or -1 if it is unknown. */
 static int finish(struct erg_guardian *guardian)
 {
     bool mine = erg_guardian_is_mine(guardian);

@@ -1,20 +1,20 @@
 /*
  * Guardian: a process that unlocks GPUs when the process that locked them, its owner, ends.
  *
- * It is a program of its own (libexec/ergon/ergon-guardian, or what $ERGON_GUARDIAN names), not a
- * fork of the owner: the owner may have threads, after which a forked child may call next to
- * nothing, least of all a driver's library; and it would keep the owner's memory and GPU contexts
- * alive. The guardian lives in a session of its own with all signals blocked, so that what ends
- * the owner (Ctrl-C, a hangup, the death of its process group) does not end it first.
+ * It is a separate program (libexec/ergon/ergon-guardian, or $ERGON_GUARDIAN), not a fork of the
+ * owner: a forked child of an owner with threads may call almost nothing, least of all a driver's
+ * library, and it would keep the owner's memory and GPU contexts alive. The guardian has its own
+ * session with all signals blocked, so that an event that ends the owner (Ctrl-C, a hangup, the
+ * death of its process group) does not end the guardian first.
  *
- * Both are joined by a socket of packets. Its end of file means that the owner has ended; because a
- * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
- * the owner still is its parent.
+ * A packet socket connects both. Its end of file means that the owner has ended. Because a child
+ * that the owner forked may hold the socket open, the guardian also checks every 0.2 s whether the
+ * owner is still its parent.
  *
- * A GPU is named to the guardian before it is first locked. The guardian claims it
- * (telemetry/claim.h), so that no two programs of ergon lock one GPU, and unlocks it at once: that
- * does no harm yet, and a guardian without the permission is found out before it is needed. A power
- * limit is registered likewise: the guardian records its value and restores it.
+ * The owner registers a GPU with the guardian before it first locks it. The guardian claims the GPU
+ * (telemetry/claim.h), so that no two programs of ergon lock one GPU, and unlocks it at once. That
+ * does no harm yet, and it detects missing permission before the guardian is needed. For a power
+ * limit, the guardian records the value and restores it.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H
@@ -33,8 +33,8 @@ struct erg_guardian;
 int erg_guardian_start(struct erg_guardian **guardian, struct erg_error *err);
 
 /*
- * Answers 0 when the GPU is unlocked as soon as the owner ends. Naming a GPU again only asks
- * whether the guardian is still there. `refused` is set where it was the driver that refused.
+ * Returns 0 once the guardian will unlock the GPU at the owner's end. For a GPU that is already
+ * watched, it only checks that the guardian is still alive. `refused` is set if the driver refused.
  */
 int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
                        struct erg_error *err);
@@ -49,30 +49,30 @@ bool erg_guardian_is_mine(const struct erg_guardian *guardian);
 /* Waits until the guardian has ended (true), or until `stop` can be read. */
 bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop);
 
-/* Ends the guardian; its GPUs are as they should be. In a child of fork(): forgets it. */
+/* Ends the guardian without resetting its GPUs. In a child of fork(): only frees the handle. */
 void erg_guardian_dismiss(struct erg_guardian *guardian);
 
 /*
- * Has the guardian unlock its GPUs now, and ends it. Fails when it could not; then it has printed
- * why.
+ * Makes the guardian unlock its GPUs now, and ends it. Fails if it could not; it has then printed
+ * the reason.
  */
 int erg_guardian_release(struct erg_guardian *guardian, struct erg_error *err);
 
 /* ---- the guardian's side (used by src/cli/guardian/) ---- */
 
 /*
- * Serves the owner until it ends, then unlocks its GPUs, all at once and each tried for up to 10 s.
- * Fails when one stays locked.
+ * Serves the owner until it ends, then unlocks its GPUs in parallel, trying each for up to 10 s.
+ * Fails if one stays locked.
  */
 int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
 
 /* ---- the protocol between them, in packets ---- */
 
-/* Both are of one build: a stale guardian is found by its version. */
+/* Both must come from one build: the version reveals a stale guardian. */
 enum { ERG_GUARDIAN_VERSION = 3 };
 
 enum erg_guardian_task {
-    ERG_GUARDIAN_WATCH, /* answered, as the next */
+    ERG_GUARDIAN_WATCH, /* answered, as is the next */
     ERG_GUARDIAN_LIMIT,
     ERG_GUARDIAN_END, /* not answered: the guardian ends */
 };

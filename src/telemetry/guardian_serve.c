@@ -19,9 +19,9 @@ enum { LOOK_MS = 200, TRIES = 100, TRY_MS = 100 };
 
 struct watch {
     struct erg_gpus *gpus;
-    int *claims;              /* lock files, 0 of a GPU that is not watched */
-    bool *clocks;             /* which GPUs are to be unlocked */
-    int64_t *limits_mw;       /* to be set again; 0: no limit is watched */
+    int *claims;              /* lock files; 0: GPU is not watched */
+    bool *clocks;             /* the GPUs to unlock */
+    int64_t *limits_mw;       /* to restore; 0: no limit is watched */
     struct erg_error *errors; /* of unlocking, per GPU */
 };
 
@@ -33,7 +33,7 @@ static void answer(int socket, int failed, bool refused, const struct erg_error 
     answer.failed = failed;
     answer.refused = refused;
     answer.error = *error;
-    send(socket, &answer, sizeof answer, MSG_NOSIGNAL); /* an owner that ended is found by recv */
+    send(socket, &answer, sizeof answer, MSG_NOSIGNAL); /* recv detects an owner that has ended */
 }
 
 static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
@@ -48,7 +48,7 @@ static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
-/* Setting a limit to its present value is harmless, and shows whether the driver permits it. */
+/* Setting a limit to its current value is harmless, and shows whether the driver permits it. */
 static int watch_limit(const struct erg_open_gpu *gpu, const struct watch *watch, int64_t *limit_mw,
                        bool *refused, struct erg_error *err)
 {
@@ -101,7 +101,7 @@ static int add_watch(const struct watch *watch, const struct erg_guardian_reques
             return -1;
         if (start_watch(watch, i, request->task == ERG_GUARDIAN_LIMIT, refused, err) == 0)
             return 0;
-        if (!watch->clocks[i] && !watch->limits_mw[i]) { /* nothing of it is watched */
+        if (!watch->clocks[i] && !watch->limits_mw[i]) { /* not watched yet */
             close(watch->claims[i]);
             watch->claims[i] = 0;
         }
@@ -155,7 +155,7 @@ static int restore(void *context, size_t i, struct erg_error *err)
 {
     const struct watch *watch = context;
     const struct erg_open_gpu *gpu = &watch->gpus->items[i];
-    (void)err; /* a failure must not keep the others from being tried */
+    (void)err; /* a failure must not stop the attempts on the others */
     for (int try = 0; watch->claims[i] && try < TRIES; try++) {
         watch->errors[i].status = ERG_OK;
         int failed = watch->clocks[i] ? unlock(gpu, watch->gpus, &watch->errors[i]) : 0;
@@ -184,7 +184,7 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
     int failed = erg_gpus_open(&watch.gpus, "all", &error);
     answer(socket, failed, false, &error);
     if (failed)
-        return 0; /* the owner has the reason */
+        return 0; /* the owner has got the reason */
     watch.claims = erg_xcalloc(watch.gpus->count, sizeof *watch.claims);
     watch.clocks = erg_xcalloc(watch.gpus->count, sizeof *watch.clocks);
     watch.limits_mw = erg_xcalloc(watch.gpus->count, sizeof *watch.limits_mw);

@@ -42,7 +42,7 @@ void erg_knob_bounds_read(struct erg_gpus *gpus, size_t gpu, struct erg_knob_bou
     if (!methods)
         return;
     if (erg_clocks_supported(gpus, gpu, &list, NULL) == 0) {
-        bounds->clocks_mhz = list.clocks_mhz; /* goes over to the bounds */
+        bounds->clocks_mhz = list.clocks_mhz; /* the bounds own it now */
         bounds->clock_count = list.count;
         bounds->least[ERG_KNOB_CLOCK] = list.clocks_mhz[0];
         bounds->most[ERG_KNOB_CLOCK] = list.clocks_mhz[list.count - 1];

@@ -1,12 +1,13 @@
 /*
  * Knobs: the settings of a GPU, set directly by its driver. A setting belongs to the driver and
- * outlives the process that made it. So these calls are only for a process that can guarantee to
- * reset it: the daemon (daemon/daemon.h), from which others request clocks and limits. Programs use
+ * outlives the process that made it. So only a process that can guarantee the reset may use these
+ * calls: the daemon (daemon/daemon.h), which others ask for clocks and limits. Programs use
  * telemetry/clocks.h.
  *
  * Values are MHz for clocks and mW for the power limit. A call may hang with the driver: make it
- * from a thread that can wait. One thread at a time per GPU; other threads may read it meanwhile. A
- * refusal of the driver has status ERG_NO_DEVICE, and `driver` is its result (NVML's number).
+ * from a thread that can wait. One thread at a time per GPU; other threads may read the GPU at the
+ * same time. A refusal of the driver has status ERG_NO_DEVICE, and `driver` is its result (NVML's
+ * number).
  *
  * Facts of the interface: NVIDIA's NVML API reference, "Device Commands" and "Device Queries".
  */
@@ -17,7 +18,7 @@
 
 enum erg_knob {
     ERG_KNOB_CLOCK = 1, /* range of the SM clock */
-    ERG_KNOB_POWER,     /* power limit; the lower end of a range is not looked at */
+    ERG_KNOB_POWER,     /* power limit; the lower end of a range is ignored */
     ERG_KNOB_MEMORY,    /* range of the memory clock */
     ERG_KNOBS,          /* one more than the last */
 };
@@ -45,11 +46,11 @@ void erg_knob_bounds_release(struct erg_knob_bounds *bounds);
 int erg_knob_set(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t low, int64_t high,
                  int *driver, struct erg_error *err);
 
-/* Clocks only: takes a range back. Done as well when the GPU has fallen off the bus. */
+/* Clocks only: removes a range. Succeeds, too, if the GPU has fallen off the bus. */
 int erg_knob_reset(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int *driver,
                    struct erg_error *err);
 
-/* The value of a knob: the present clock, or the limit that is set. */
+/* The value of a knob: the current clock, or the limit that is set. */
 int erg_knob_read(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t *value,
                   struct erg_error *err);
 

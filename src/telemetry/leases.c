@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A lease that the daemon does not hear of ends; a look at its events costs next to nothing. */
+/* A lease ends if the daemon hears nothing of it; a check of its events costs almost nothing. */
 enum { LOOK_MS = 200 };
 
-/* A driver takes less between two changes. */
+/* A driver's change takes less than this. */
 static const int64_t late_ns = 30000000;
 
 struct erg_leases {
@@ -25,8 +25,8 @@ struct erg_leases {
     pid_t owner;
     size_t count;
     bool limited;         /* the daemon has delayed a change, which was logged */
-    pthread_mutex_t lock; /* of the leases and the time */
-    uint32_t ttl_ms;      /* the shortest of them, 0: none */
+    pthread_mutex_t lock; /* protects the leases and the time */
+    uint32_t ttl_ms;      /* the shortest; 0: no lease */
     struct leased_gpu {
         int64_t index;             /* the daemon's, -1: it does not see this GPU */
         uint64_t lease[ERG_KNOBS]; /* 0: none */
@@ -84,7 +84,7 @@ bool erg_leases_is_mine(const struct erg_leases *leases)
 
 void erg_leases_close(struct erg_leases *leases)
 {
-    /* The end of the connection ends its leases, except if a child holds a copy of it. */
+    /* The end of the connection ends its leases, unless a child holds a copy of the connection. */
     for (size_t i = 0; i < leases->count && erg_leases_is_mine(leases); i++)
         for (enum erg_knob knob = 0; knob < ERG_KNOBS; knob++)
             if (leases->items[i].lease[knob])

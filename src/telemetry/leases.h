@@ -1,7 +1,7 @@
 /*
  * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): the
- * implementation of telemetry/clocks.h where this process may not set them itself. The daemon
- * resets a GPU when this process ends in any way, so a guardian is not needed.
+ * implementation of telemetry/clocks.h for a process that may not set them itself. The daemon
+ * resets a GPU at any end of this process, so no guardian is needed.
  */
 #ifndef ERG_TELEMETRY_LEASES_H
 #define ERG_TELEMETRY_LEASES_H
@@ -11,27 +11,34 @@
 
 struct erg_leases;
 
-/* Connects, and finds the GPUs of the list (which the caller keeps open) in the daemon's by UUID.
+/*
+ * Connects, and finds the GPUs of the list (which the caller keeps open) in the daemon's list by
+ * UUID.
  */
 int erg_leases_open(struct erg_leases **leases, const char *socket, const struct erg_gpus *gpus,
                     struct erg_error *err);
 
-/* Gives all leases back. In a child of fork(): forgets them. */
+/* Releases all leases. In a child of fork(): only frees the handle. */
 void erg_leases_close(struct erg_leases *leases);
 
 /* False in a child that the owner forked. */
 bool erg_leases_is_mine(const struct erg_leases *leases);
 
-/* A lease of a GPU's clock or power limit. Asking again only asks whether it is still there. */
+/*
+ * Takes a lease of a GPU's clock or power limit. A second call only checks that the lease still
+ * exists.
+ */
 int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                     struct erg_error *err);
 
-/* MHz or mW. Returns when the driver has it: up to a second later where changes come too fast for
- * the daemon, which is logged once. */
+/*
+ * MHz or mW. Returns once the driver has the value: up to a second later if changes come too fast
+ * for the daemon, which is logged once.
+ */
 int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, int64_t value,
                    struct erg_error *err);
 
-/* Unlocks the clock, and resets the limit to its value at the begin of the lease. */
+/* Unlocks the clock, and resets the limit to its value at the beginning of the lease. */
 int erg_leases_reset(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                      struct erg_error *err);
 

@@ -1,10 +1,10 @@
 /*
- * NVML: NVIDIA's management library behind the door of telemetry/gpu.h.
+ * NVML: NVIDIA's management library for telemetry/gpu.h.
  *
- * The library is opened at run time (libnvidia-ml.so.1, or what $ERGON_NVML names), so one binary
- * runs anywhere. An entry point that a driver lacks falls back to its older version, and a value
- * that no version gives is missing. Facts of the interface: NVIDIA's NVML API reference and the
- * public nvml.h of CUDA 12 and 13.
+ * The library is opened at run time (libnvidia-ml.so.1, or $ERGON_NVML), so one binary runs
+ * anywhere. If a driver lacks an entry point, its older version is used; a value that no version
+ * provides is missing. Facts of the interface: NVIDIA's NVML API reference and the public nvml.h of
+ * CUDA 12 and 13.
  */
 #include "telemetry/nvml_internal.h"
 
@@ -17,7 +17,7 @@
 
 #define CALL(member) offsetof(struct nvml_calls, member)
 
-/* The newest name first. Versions that differ in more than the name are separate members. */
+/* The newest name first. Versions that differ in more than their name are separate members. */
 static const struct entry_point {
     size_t offset;
     bool required;
@@ -71,7 +71,7 @@ static int load(struct nvml_library *library, const char *path, struct erg_error
     if (!library->handle)
         return erg_fail(err, ERG_NO_DEVICE,
                         "looking for NVIDIA GPUs: their management library cannot be opened (%s), "
-                        "expected the one of the NVIDIA driver",
+                        "expected that of the NVIDIA driver",
                         dlerror());
     for (size_t i = 0; i < sizeof entry_points / sizeof *entry_points; i++) {
         const struct entry_point *entry = &entry_points[i];
@@ -127,7 +127,7 @@ static int list_gpus(struct erg_gpus **gpus, struct nvml_library *library, struc
         if (!(*gpus)->items[i].info.trouble[0])
             return 0;
     return erg_fail(err, ERG_NO_DEVICE,
-                    "looking for NVIDIA GPUs: none of %u works (GPU 0: %s), expected one that does",
+                    "looking for NVIDIA GPUs: none of %u works (GPU 0: %s), expected a working one",
                     (unsigned)count, (*gpus)->items[0].info.trouble);
 }
 
@@ -141,7 +141,7 @@ static int start(struct nvml_library *library, struct erg_error *err)
         return 0;
     return erg_fail(err, ERG_NO_DEVICE,
                     "looking for NVIDIA GPUs: the driver does not answer (%s), expected a loaded "
-                    "driver that this user may ask",
+                    "driver that this user may access",
                     error_text(&library->calls, result));
 }
 

@@ -1,16 +1,16 @@
-/*
- * The byte counters of PCIe and NVLink: of 64 or of 32 bits, of all links together or of each.
- */
+/* The byte counters of PCIe and NVLink: 64 or 32 bits, for all links together or for each. */
 #include "base/clock.h"
 #include "telemetry/nvml_internal.h"
 
-/* No PCIe slot and no single NVLink moves more per direction; a counter of 32 bits that is read too
- * late for that may have wrapped unseen. */
+/*
+ * No PCIe slot and no single NVLink moves more per direction. At this rate, a 32-bit counter that
+ * is read too late may have wrapped unseen.
+ */
 static const double link_bytes_per_s = 64e9;
 
 /*
- * Adds a counter's bytes. One of 32 bits is followed through its wraps: if it was read too late to
- * count its wraps, it returns false, and its sum so far is invalid.
+ * Adds a counter's bytes, and counts the wraps of a 32-bit counter. False: the counter was read too
+ * late to count its wraps, and its sum so far is invalid.
  */
 static bool follow(const struct erg_gpu_query *at, enum erg_metric metric, struct nvml_wrap *wrap,
                    const struct nvml_field *field, double unit, double links, int64_t *bytes)
@@ -31,8 +31,8 @@ static bool follow(const struct erg_gpu_query *at, enum erg_metric metric, struc
 }
 
 /*
- * Puts the bytes of a metric if they are sure. After a reading that was not, the metric starts anew
- * at 0, in sight of all who take differences.
+ * Stores the bytes of a metric if they are certain. After an uncertain reading the metric restarts
+ * at 0, which all who take differences notice.
  */
 static void put_bytes(const struct erg_gpu_query *at, enum erg_metric metric, bool sure,
                       int64_t bytes, int64_t time_ns, const char *source)
@@ -45,7 +45,7 @@ static void put_bytes(const struct erg_gpu_query *at, enum erg_metric metric, bo
     if (sure)
         erg_gpu_put(at, metric, anew ? 0 : bytes, time_ns, source);
     else
-        erg_gpu_refuse(at, metric, "read too seldom for its 32 bits");
+        erg_gpu_refuse(at, metric, "read too rarely for its 32 bits");
 }
 
 void erg_nvml_read_pcie(const struct erg_gpu_query *at)
@@ -76,7 +76,7 @@ void erg_nvml_read_pcie(const struct erg_gpu_query *at)
     }
 }
 
-/* How each way of reading NVLink asks, beginning with the cheapest. */
+/* The ways to read NVLink, cheapest first. */
 static const struct link_way {
     uint32_t id[2]; /* sent, received */
     double unit;    /* bytes */
@@ -93,7 +93,7 @@ static const struct link_way {
                                "nvmlDeviceGetFieldValues 202/204, link by link"},
 };
 
-/* Asks both directions; the number of fields, or 0 when no link answers that way. */
+/* Asks for both directions; returns the number of fields, or 0 if no link answers that way. */
 static int ask_links(const struct erg_gpu_query *at, enum nvml_links how, struct nvml_field *fields)
 {
     int links = how == NVML_LINKS_TOGETHER ? 1 : (int)nvml_state(at)->link_count, answers = 0;
@@ -150,7 +150,7 @@ void erg_nvml_read_links(const struct erg_gpu_query *at)
         bool sure = true;
         int answers = 0;
         for (int i = direction; i < count; i += 2)
-            if (fields[i].result == NVML_SUCCESS) { /* a link that is down answers nothing */
+            if (fields[i].result == NVML_SUCCESS) { /* a link that is down gives no value */
                 sure &= follow(at, metrics[direction], &state->wraps[2 + direction][i / 2],
                                &fields[i], link_ways[state->links].unit, links, &bytes);
                 answers++;

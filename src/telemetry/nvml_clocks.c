@@ -1,6 +1,6 @@
 /*
- * Locking the SM clock through NVML. Locks are those of the graphics clock, which the SM clock is
- * on every part that has locks (Volta and newer).
+ * Locks the SM clock through NVML. NVML locks the graphics clock, which equals the SM clock on
+ * every GPU that has locks (Volta and newer).
  */
 #include "base/memory.h"
 #include "base/statistics.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Says why the driver refused to do `what` ("locking … at 1200 MHz"). */
+/* Reports why the driver refused to do `what` ("locking … at 1200 MHz"). */
 static int refuse(const struct erg_open_gpu *gpu, const char *what, int result,
                   struct erg_error *err)
 {
@@ -24,14 +24,14 @@ static int refuse(const struct erg_open_gpu *gpu, const char *what, int result,
                     gpu->info.name, erg_nvml_reason(result), expected);
 }
 
-/* Fills a list from one of NVML's two-step queries; `memory_mhz` 0 asks for memory clocks. */
+/* Fills a list from one of NVML's two-step queries; `memory_mhz` 0: memory clocks. */
 static int list_clocks(const struct nvml_gpu *state, uint32_t memory_mhz, uint32_t **clocks_mhz,
                        uint32_t *count)
 {
     const struct nvml_calls *calls = state->calls;
     int result = NVML_INSUFFICIENT_SIZE;
     *clocks_mhz = NULL;
-    *count = 256; /* GPUs have 100 to 200; the driver returns the number where that is too few */
+    *count = 256; /* GPUs have 100 to 200; the driver returns the number if 256 is too few */
     while (result == NVML_INSUFFICIENT_SIZE) {
         *clocks_mhz = erg_xrealloc(*clocks_mhz, *count, sizeof **clocks_mhz);
         result = memory_mhz ? calls->supported_clocks(state->device, memory_mhz, count, *clocks_mhz)

@@ -1,5 +1,5 @@
 /*
- * NVML as the room calls it: our own declarations of the types, constants and entry points that we
+ * NVML as this room calls it: our own declarations of the types, constants and entry points that we
  * use, so that no vendor header is needed to build. Private to the room.
  *
  * Facts from NVIDIA's public nvml.h (CUDA 12 and 13).
@@ -27,7 +27,7 @@ enum nvml_result {
     NVML_FUNCTION_NOT_FOUND = 13,
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
-    NVML_NO_NUMBER = 1000, /* ours: a field whose type is not known, or a double that is none */
+    NVML_NO_NUMBER = 1000, /* our own: a field of unknown type, or a double that is not a number */
 };
 
 enum nvml_value_type {
@@ -56,11 +56,11 @@ enum nvml_field_id {
     NVML_FIELD_POWER_LIMIT_REQUESTED = 192,
     NVML_FIELD_PCIE_TX = 197, /* bytes */
     NVML_FIELD_PCIE_RX = 198,
-    NVML_FIELD_NVLINK_BYTES_TX = 202, /* bytes, newer parts */
+    NVML_FIELD_NVLINK_BYTES_TX = 202, /* bytes, newer GPUs */
     NVML_FIELD_NVLINK_BYTES_RX = 204,
 };
 
-/* Scopes of a field: for power the part meant, for NVLink the link. */
+/* Scopes of a field: the part of the GPU for power, the link for NVLink. */
 enum { NVML_SCOPE_GPU = 0, NVML_SCOPE_MODULE = 1, NVML_SCOPE_MEMORY = 2 };
 #define NVML_SCOPE_ALL_LINKS UINT32_MAX
 
@@ -84,7 +84,7 @@ struct nvml_field {
     union nvml_value value;
 };
 
-struct nvml_pci { /* version 3; version 2 ends earlier and begins alike */
+struct nvml_pci { /* version 3; version 2 is a prefix of it */
     char legacy_id[16];
     uint32_t domain, bus, device;
     uint32_t ids[2];
@@ -127,7 +127,7 @@ enum { NVML_POLICY_POWER = 0, NVML_POLICY_THERMAL = 1 };
 enum { NVML_ECC_CORRECTED = 0, NVML_ECC_UNCORRECTED = 1, NVML_ECC_VOLATILE = 0 };
 #define NVML_EVENT_XID 0x8ull
 
-/* The entry points; NULL where the library has none of the names (nvml.c lists them). */
+/* The entry points; NULL if the library has none of the names (nvml.c lists them). */
 struct nvml_calls {
     int (*init)(void);
     int (*shutdown)(void);
@@ -180,7 +180,7 @@ struct nvml_wrap {
     bool seen;
     uint32_t last;
     int64_t last_ns;
-    uint64_t sum; /* since it was first seen */
+    uint64_t sum; /* since the first read */
 };
 
 /* Where NVLink's bytes come from; found at the first read, as drivers and parts differ. */
@@ -196,19 +196,19 @@ enum nvml_links {
 struct nvml_gpu {
     const struct nvml_calls *calls;
     nvml_device device;
-    nvml_events events; /* NULL where critical errors are not reported */
+    nvml_events events; /* NULL: critical errors are not reported */
     int64_t xid;
-    uint32_t power_scope; /* NVML_SCOPE_MODULE on parts that know only that */
+    uint32_t power_scope; /* NVML_SCOPE_MODULE on GPUs that report only that */
     enum nvml_links links;
-    int links_result; /* the reason why there are none: the first link's result */
+    int links_result; /* why there are none: the first link's result */
     uint32_t link_count;
     struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
     bool unsure[NVML_COUNTERS]; /* it may have wrapped unseen before its latest reading */
 };
 
 /*
- * Opens every GPU of the list's items, all at once and each in a thread of its own; what did not
- * work out is in its item's info.trouble (nvml_open.c).
+ * Opens all GPUs of the list at once, each in a thread of its own; a failure is in the item's
+ * info.trouble (nvml_open.c).
  */
 void erg_nvml_open_gpus(struct erg_gpus *gpus);
 void erg_nvml_gpu_free(struct nvml_gpu *state);
@@ -218,12 +218,12 @@ static inline struct nvml_gpu *nvml_state(const struct erg_gpu_query *at)
     return at->gpu->handle;
 }
 
-/* The resources for reading any metric (nvml_read.c). */
+/* Stores why a metric is missing, by NVML's result (nvml_read.c). */
 void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int result);
 int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count);
 int64_t erg_nvml_field_value(const struct nvml_field *field);
 
-/* The byte counters that are wanted (nvml_bytes.c). */
+/* Reads the requested byte counters (nvml_bytes.c). */
 void erg_nvml_read_pcie(const struct erg_gpu_query *at);
 void erg_nvml_read_links(const struct erg_gpu_query *at);
 

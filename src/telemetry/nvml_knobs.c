@@ -1,4 +1,4 @@
-/* Setting clocks and limits through NVML (telemetry/knobs.h). */
+/* Sets clocks and limits through NVML (telemetry/knobs.h). */
 #include "telemetry/knobs.h"
 #include "telemetry/nvml_internal.h"
 
@@ -49,7 +49,7 @@ static int nvml_reset(const struct erg_open_gpu *gpu, enum erg_knob knob)
     int (*call)(nvml_device) =
         knob == ERG_KNOB_CLOCK ? state->calls->unlock_clocks : state->calls->unlock_memory;
     int result = call ? call(state->device) : NVML_FUNCTION_NOT_FOUND;
-    return result == NVML_GPU_IS_LOST ? NVML_SUCCESS : result; /* it holds nothing any more */
+    return result == NVML_GPU_IS_LOST ? NVML_SUCCESS : result; /* it has no settings any more */
 }
 
 static int nvml_read_knob(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *value)

@@ -1,7 +1,7 @@
 /*
- * Opening the GPUs of a driver. Asking it for a GPU wakes the GPU up, which takes seconds, and on a
- * GPU in trouble it may never come back: so each is opened in a thread of its own, which is left
- * behind where it hangs and then cleans up after itself if it ever returns.
+ * Opens the GPUs of a driver. The call for a GPU wakes the GPU up, which takes seconds, and on a
+ * broken GPU it may never return. So a thread opens each GPU. A thread that hangs is left behind,
+ * and cleans up after itself if it ever returns.
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -13,16 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver wakes GPUs up one after the other, so it counts from the latest that answered. */
+/* The driver wakes GPUs up one after the other, so this counts from the latest answer. */
 static const int64_t patience_ns = 10000000000;
 
 /* State shared by the threads and the waiting caller; the last of them frees it. */
 struct openings {
     struct erg_gpus *gpus; /* kept: the library must not be closed under a thread */
-    pthread_mutex_t lock;  /* of all below */
+    pthread_mutex_t lock;  /* protects all below */
     pthread_cond_t news;   /* on the monotonic clock */
     size_t owners, threads, done;
-    bool given_up; /* what comes now comes too late */
+    bool given_up; /* later answers are too late */
     struct opening {
         struct openings *all;
         pthread_t thread;
@@ -54,8 +54,7 @@ static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
                  (unsigned)pci.bus, (unsigned)pci.device);
 }
 
-/* Critical errors are reported as events; a driver that does not offer them is as good
- * otherwise. */
+/* Critical errors are reported as events; a driver without them works otherwise. */
 static void watch_errors(struct nvml_gpu *state)
 {
     const struct nvml_calls *calls = state->calls;
@@ -92,7 +91,7 @@ static struct nvml_gpu *open_gpu(const struct nvml_calls *calls, uint32_t index,
 
 /* ---- all of them ---- */
 
-/* Under the lock, which it gives up. */
+/* Called with the lock held; releases it. */
 static void leave(struct openings *openings)
 {
     bool last = --openings->owners == 0;
@@ -139,7 +138,7 @@ static struct openings *start(struct erg_gpus *gpus)
         struct opening *item = &openings->items[i];
         item->all = openings;
         item->started = erg_thread_start(&item->thread, run, item) == 0;
-        openings->threads += item->started; /* without one it looks like a GPU that hangs */
+        openings->threads += item->started; /* without a thread it looks like a GPU that hangs */
         openings->owners += item->started;
     }
     pthread_mutex_unlock(&openings->lock);

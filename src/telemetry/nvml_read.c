@@ -1,6 +1,6 @@
 /*
- * Reading one GPU through NVML. Fields are asked for in one batch and decoded one by one, each by
- * the type it came with and only if its own result is a success.
+ * Reads one GPU through NVML. One call asks for all fields; each is decoded by the type that came
+ * with it, and only if its own result is a success.
  */
 #include "base/clock.h"
 #include "telemetry/nvml_internal.h"
@@ -13,7 +13,7 @@ const char *erg_nvml_reason(int result)
 {
     switch (result) {
     case NVML_NOT_SUPPORTED:
-    case NVML_INVALID_ARGUMENT: /* what older drivers say to fields that they do not know */
+    case NVML_INVALID_ARGUMENT: /* older drivers return this for unknown fields */
     case NVML_NOT_FOUND:
         return "not supported by this GPU or driver";
     case NVML_FUNCTION_NOT_FOUND:
@@ -42,7 +42,7 @@ void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int
     erg_gpu_refuse(at, metric, erg_nvml_reason(result));
 }
 
-/* Calls, and stores `value` with the time of the middle of the call, or the reason of a failure. */
+/* Makes the call and stores `value` with the time of its middle, or the reason of a failure. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
         if (erg_gpu_wants(at, metric)) {                                                           \
@@ -74,7 +74,7 @@ static bool is_number(const struct nvml_field *field)
 int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count)
 {
     for (int i = 0; i < count; i++)
-        fields[i].result = NVML_NOT_SUPPORTED; /* should the library leave one untouched */
+        fields[i].result = NVML_NOT_SUPPORTED; /* in case the library leaves one untouched */
     int result = ASK(at, field_values, count, fields);
     for (int i = 0; i < count; i++)
         if (result != NVML_SUCCESS)
@@ -104,7 +104,7 @@ int64_t erg_nvml_field_value(const struct nvml_field *field)
     }
 }
 
-/* The field's own stamp on our clock if it makes sense, else the middle of the call. */
+/* The field's own timestamp on our clock if it is plausible, otherwise the middle of the call. */
 static int64_t field_time(const struct nvml_field *field, int64_t before_ns, int64_t after_ns)
 {
     struct timespec calendar;
@@ -116,7 +116,7 @@ static int64_t field_time(const struct nvml_field *field, int64_t before_ns, int
     return sane && stamp_ns < before_ns ? stamp_ns : (before_ns + after_ns) / 2;
 }
 
-/* Simple metrics of one field each. */
+/* Metrics of one field each. */
 static const struct field_metric {
     enum erg_metric metric;
     uint32_t id;
@@ -139,8 +139,10 @@ static const struct field_metric {
 };
 enum { FIELD_METRICS = sizeof field_metrics / sizeof *field_metrics };
 
-/* Where the field is refused. On GPUs before Ampere this is the instant power, on others the mean
- * of a second. */
+/*
+ * Used if the field is refused. On GPUs before Ampere this is the instant power, on others the mean
+ * of a second.
+ */
 static void read_power_usage(const struct erg_gpu_query *at)
 {
     uint32_t power_mw = 0;
@@ -152,7 +154,7 @@ static void read_power_usage(const struct erg_gpu_query *at)
     if (result == NVML_SUCCESS)
         erg_gpu_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
                     "nvmlDeviceGetPowerUsage");
-    else if (result == NVML_GPU_IS_LOST) /* else the field's reason stays */
+    else if (result == NVML_GPU_IS_LOST) /* otherwise the field's reason stays */
         erg_nvml_refuse(at, ERG_METRIC_POWER_INSTANT, result);
 }
 
@@ -177,12 +179,12 @@ static void read_fields(const struct erg_gpu_query *at)
     int64_t before_ns = erg_now_ns();
     erg_nvml_ask_fields(at, fields, count);
     int64_t after_ns = erg_now_ns();
-    bool whole =
-        nvml_state(at)->power_scope == NVML_SCOPE_GPU; /* the module was not yet asked for */
+    bool whole = nvml_state(at)->power_scope ==
+                 NVML_SCOPE_GPU; /* the module's power was not yet requested */
     for (int i = 0; i < count; i++) {
         bool module = fields[i].scope == NVML_SCOPE_MODULE && asked[i]->module_source;
         int64_t value = erg_nvml_field_value(&fields[i]);
-        /* Parts without a sensor for the memory's power answer 0. */
+        /* GPUs without a sensor for memory power report 0. */
         if (asked[i]->metric == ERG_METRIC_MEMORY_POWER && value == 0 &&
             fields[i].result == NVML_SUCCESS)
             fields[i].result = NVML_NOT_SUPPORTED;
@@ -191,7 +193,10 @@ static void read_fields(const struct erg_gpu_query *at)
                         module ? asked[i]->module_source : asked[i]->source);
         else
             erg_nvml_refuse(at, asked[i]->metric, fields[i].result);
-        /* Superchips may know the power of CPU and GPU together only: the next read asks that. */
+        /*
+         * Superchips may report only the power of CPU and GPU together: the next read asks for
+         * that.
+         */
         if (asked[i]->metric == ERG_METRIC_POWER_INSTANT && !module &&
             fields[i].result == NVML_NOT_SUPPORTED)
             nvml_state(at)->power_scope = NVML_SCOPE_MODULE;
@@ -200,7 +205,7 @@ static void read_fields(const struct erg_gpu_query *at)
         read_power_usage(at);
 }
 
-/* ---- calls of their own ---- */
+/* ---- metrics with their own call ---- */
 
 static void read_energy(const struct erg_gpu_query *at)
 {
@@ -215,7 +220,7 @@ static void read_energy(const struct erg_gpu_query *at)
          (erg_nvml_ask_fields(at, &field, 1), field.result), erg_nvml_field_value(&field));
 }
 
-/* The lower of the temperatures from which on clocks fall, by the driver and by the hardware. */
+/* The lower of the two temperatures at which the driver and the hardware reduce clocks. */
 static int lowest_threshold(const struct erg_gpu_query *at, uint32_t *lowest_c)
 {
     static const int thresholds[] = {NVML_THRESHOLD_OPERATING, NVML_THRESHOLD_SLOWDOWN};
@@ -305,7 +310,7 @@ static void read_xid(const struct erg_gpu_query *at)
         erg_nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
         return;
     }
-    /* Each is reported once; all that have come are taken. */
+    /* The driver reports each event once; this reads all that are pending. */
     int result;
     while ((result = state->calls->events_wait(state->events, &event, 0)) == NVML_SUCCESS)
         state->xid = (int64_t)event.data;

@@ -17,16 +17,16 @@
 #include <string.h>
 
 /*
- * A reading lags by anything up to one update of its counter, all lags being equally likely. So the
- * difference of two is off by at most the energy of one update, and in 95 % of windows by less than
- * 1 - sqrt(1 - 0.95) of it.
+ * A reading lags by up to one update of its counter, all lags being equally likely. So the error of
+ * a difference of two is at most the energy of one update, and in 95 % of windows less than 1 -
+ * sqrt(1 - 0.95) of it.
  */
 static const double update_s = 1e-3, update_share = 0.7764;
 
-/* Power at a window's ends, which is not seen, over its mean. */
+/* Assumed ratio of the unseen power at a window's ends to its mean power. */
 static const double peak = 2;
 
-/* No package or its memory uses more: what does is a counter that was set anew. */
+/* No package and no memory uses more: a counter that grows faster was reset. */
 static const double most_w = 5e3, slack_s = 0.1;
 
 /* A counter that does not move for this many updates is invalid: even a sleeping CPU uses more than
@@ -41,9 +41,9 @@ enum kind { CPU, DRAM, KINDS };
 struct zone {
     char *path; /* of its energy_uj */
     enum kind kind;
-    int64_t range_uj; /* it goes from this back to 0 */
+    int64_t range_uj; /* it wraps to 0 after this */
     int64_t last_uj, last_ns;
-    int64_t moved_ns; /* when a reading last differed from the one before */
+    int64_t moved_ns; /* when a reading last differed from the previous one */
     bool valid;
     double sum_j;
 };
@@ -56,7 +56,7 @@ struct erg_rapl {
     struct zone *items;
     size_t count, capacity;
     size_t zones[KINDS], unreadable[KINDS], runs[KINDS];
-    bool warned[KINDS]; /* of a counter that went silent */
+    bool warned[KINDS]; /* a counter stopped answering */
 };
 
 static const char *const owners[KINDS] = {[CPU] = "the CPUs", [DRAM] = "their memory"};
@@ -74,7 +74,7 @@ static bool read_number(const char *path, int64_t *value)
     return good;
 }
 
-/* Adds the zone in a folder when it is a package or a package's DRAM. */
+/* Adds the zone in a folder if it is a package or a package's DRAM. */
 static void add_zone(struct erg_rapl *rapl, const char *folder)
 {
     char *name_path = erg_file_path(folder, "name"), *name = NULL;
@@ -98,7 +98,7 @@ static void add_zone(struct erg_rapl *rapl, const char *folder)
     free(name);
 }
 
-/* Whether the sum of a kind is that of all packages. */
+/* Whether the sum of a kind covers all packages. */
 static bool is_whole(const struct erg_rapl *rapl, enum kind kind)
 {
     return rapl->zones[kind] && !rapl->unreadable[kind];
@@ -145,7 +145,7 @@ static void follow(struct erg_rapl *rapl)
     for (int kind = 0; kind < KINDS; kind++) {
         if (anew[kind] && !rapl->runs[kind])
             erg_log(ERG_LOG_WARNING,
-                    "an energy counter of %s was reset: the energy before that is unknown",
+                    "an energy counter of %s was reset: the energy until then is unknown",
                     owners[kind]);
         rapl->runs[kind] += anew[kind];
     }
@@ -175,8 +175,10 @@ static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error 
                         "Linux",
                         root, strerror(errno));
     struct dirent *entry;
-    /* "intel-rapl:0" is a package, "intel-rapl:0:1" a zone of it. The same packages may show up
-     * once more as "intel-rapl-mmio:0", which is left out. */
+    /*
+     * "intel-rapl:0" is a package, "intel-rapl:0:1" a zone of it. The same packages may appear
+     * again as "intel-rapl-mmio:0", which is skipped.
+     */
     while ((entry = readdir(listing)) != NULL)
         if (strncmp(entry->d_name, "intel-rapl:", 11) == 0) {
             char *folder = erg_file_path(root, entry->d_name);

@@ -1,6 +1,4 @@
-/*
- * Writing recordings (telemetry/recording.h).
- */
+/* Writes recordings (telemetry/recording.h). */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -87,7 +85,7 @@ static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
         return erg_fail(err, ERG_FAILED, "writing the recording '%s': %s", recorder->path,
                         strerror(reason));
     if (!recorder->is_virtual || kind == RECORDING_END)
-        fsync(recorder->file); /* pipes cannot; what was written is written */
+        fsync(recorder->file); /* fails on pipes, which is fine */
     return 0;
 }
 

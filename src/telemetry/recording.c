@@ -1,7 +1,4 @@
-/*
- * Reading recordings (telemetry/recording.h). Whatever a file holds, only whole and sound chunks
- * are taken.
- */
+/* Reads recordings (telemetry/recording.h). Uses only whole chunks with a valid checksum. */
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
@@ -25,15 +22,15 @@ struct erg_recording {
     bool is_virtual;
     struct erg_gpu_info *gpus;
     size_t gpu_count;
-    int metric_of[METRICS_MAX]; /* ours for each of the recording's; -1 for one we do not know */
+    int metric_of[METRICS_MAX]; /* our number of each metric in the recording; -1: unknown */
     size_t metric_count;
 
-    unsigned char *chunk; /* the present chunk of samples */
+    unsigned char *chunk; /* the current chunk of samples */
     size_t chunk_bytes, at;
     int64_t chunk_mono_ns, chunk_unix_ns;
     struct recording_last *last;
     size_t damaged_bytes;
-    bool ended, closed; /* closed: by a writer that had no more */
+    bool ended, closed; /* closed: its writer ended it properly */
 };
 
 static int64_t load_i64(const unsigned char *from)
@@ -45,8 +42,8 @@ static int64_t load_i64(const unsigned char *from)
 /* ---- chunks ---- */
 
 /*
- * The next whole chunk into *payload (freed by the caller). Returns false at the end, and notes how
- * many bytes are left there unread.
+ * The next whole chunk into *payload (freed by the caller). Returns false at the end, and stores
+ * how many bytes are left unread.
  */
 static bool next_chunk(struct erg_recording *recording, uint32_t *kind, unsigned char **payload,
                        size_t *count)
@@ -305,7 +302,7 @@ static bool take_item(struct erg_recording *recording, struct erg_sampler_item *
     return true;
 }
 
-/* Goes on to the next chunk of samples; chunks of other kinds are for newer readers. */
+/* Moves to the next chunk of samples; chunks of other kinds are for newer readers. */
 static bool enter_chunk(struct erg_recording *recording)
 {
     uint32_t kind = 0;

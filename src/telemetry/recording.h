@@ -4,12 +4,12 @@
  * takes everything before the damage. The last chunk marks the end of the data, so that a file that
  * ends at a whole chunk by chance is not mistaken for a complete one.
  *
- * Format, little-endian: 8 bytes "ERGONREC", u32 version of the format (a reader refuses any other
- * than its own); then chunks of u32 kind, u32 payload bytes, u32 CRC-32 (zlib's) of these two and
- * the payload, payload. The first is the header: JSON with node, GPUs, names of the metrics and
- * when it began. A chunk of samples holds a pair of monotonic and Unix time and then, per sample,
- * differences to the previous sample of the same GPU as zigzag LEB128 numbers, starting anew in
- * each chunk: every chunk can be read alone. The layout is in telemetry/recording_internal.h.
+ * Format, little-endian: 8 bytes "ERGONREC", u32 version of the format (a reader refuses any
+ * version other than its own); then chunks of u32 kind, u32 payload bytes, u32 CRC-32 (zlib's) of
+ * these two and the payload, payload. The first is the header: JSON with node, GPUs, names of the
+ * metrics and start time. A chunk of samples holds a pair of monotonic and Unix time and then, per
+ * sample, differences to the previous sample of the same GPU as zigzag LEB128 numbers, restarting
+ * in each chunk: every chunk can be read alone. The layout is in telemetry/recording_internal.h.
  */
 #ifndef ERG_TELEMETRY_RECORDING_H
 #define ERG_TELEMETRY_RECORDING_H
@@ -21,15 +21,16 @@
 struct erg_recorder;
 
 /*
- * Creates the file (one that exists is refused). A chunk ends when it is full or `chunk_ns` old,
- * and is then written and synced. 0 takes 2 s.
+ * Creates the file and refuses an existing one. A chunk ends when it is full or `chunk_ns` old (0:
+ * 2 s), and is then written and synced.
  */
 int erg_recorder_open(struct erg_recorder **recorder, const char *path, const struct erg_gpus *gpus,
                       int64_t chunk_ns, struct erg_error *err);
 
 /*
- * The same of GPUs in virtual time. Times are those of the samples alone, so that equal samples
- * make equal bytes: the calendar's time 0 is theirs, and chunks end by it. Synced once, at the end.
+ * The same for GPUs in virtual time. All times come from the samples, so that equal samples give
+ * equal bytes: Unix time 0 is virtual time 0, and chunks end by virtual time. Synced once, at the
+ * end.
  */
 int erg_recorder_open_virtual(struct erg_recorder **recorder, const char *path, const char *node,
                               const struct erg_gpu_info *gpus, size_t count, struct erg_error *err);
@@ -38,7 +39,7 @@ int erg_recorder_open_virtual(struct erg_recorder **recorder, const char *path, 
 int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_item *item,
                      struct erg_error *err);
 
-/* Ends a chunk that is old enough though no sample came; for erg_sampler_sink.idle. */
+/* Ends a chunk that is old enough even if no sample came; for erg_sampler_sink.idle. */
 int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err);
 
 /* Ends the chunk now, so that everything so far is in the file. */
@@ -61,8 +62,8 @@ size_t erg_recording_gpus(const struct erg_recording *recording);
 const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu);
 
 /*
- * The next sample, and when it began on the calendar. Returns 1, 0 at the end, -1 for an unreadable
- * file. A chunk that is cut short or damaged ends the recording like an end of file.
+ * The next sample, and its start in Unix time. Returns 1, 0 at the end, -1 for an unreadable file.
+ * A chunk that is cut short or damaged ends the recording like an end of file.
  */
 int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item *item,
                        int64_t *unix_ns, struct erg_error *err);
@@ -70,7 +71,10 @@ int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item 
 /* Bytes after the last whole chunk, left by a crash. 0 for a clean end; after the last next(). */
 size_t erg_recording_damaged_bytes(const struct erg_recording *recording);
 
-/* Whether the writer closed it; after the last next(). Else it was killed, or is still writing. */
+/*
+ * Whether the writer closed it; after the last next(). False: the writer was killed or is still
+ * writing.
+ */
 bool erg_recording_was_closed(const struct erg_recording *recording);
 
 /* ---- export ---- */

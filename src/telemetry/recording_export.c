@@ -16,15 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers, but the reasons, which are bits, as text. */
+/* A value as text: a number, or the names of the reason bits. */
 static const char *value_text(char out[32], enum erg_metric metric, int64_t value)
 {
     snprintf(out, 32, metric == ERG_METRIC_REASONS ? "0x%" PRIx64 : "%" PRId64, value);
     return out;
 }
 
-/* Values that are integrated have a time of their own: power is up to one step of its sensor older
- * than the sample, and reading the counter may take most of the read. Monotonic, as t_mono_ns. */
+/*
+ * Integrated values have their own time: power is up to one step of its sensor older than the
+ * sample, and reading the counter may take most of the read. Monotonic, like t_mono_ns.
+ */
 static const struct stamp {
     const char *name;
     enum erg_metric metric;
@@ -189,7 +191,7 @@ static void add_counters(struct erg_trace *trace, const struct erg_sampler_item 
             double time_s = 1e-9 * (double)(now.time_ns - last[i].time_ns);
             bool rate = seen[i] && time_s > 0 && now.value >= last[i].value;
             arg.number = (double)(now.value - last[i].value) / track->unit / time_s;
-            shown_ns = last[i].time_ns; /* the mean from there until now */
+            shown_ns = last[i].time_ns; /* the mean since then */
             last[i] = now;
             seen[i] = true;
             if (!rate)

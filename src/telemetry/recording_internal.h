@@ -22,10 +22,9 @@
 enum {
     RECORDING_MAGIC_BYTES = 8,
     RECORDING_START_BYTES = 12, /* magic, version */
-    RECORDING_VERSION = 2,      /* version 1 had no such number: its header's kind, 1, lies there */
+    RECORDING_VERSION = 2, /* version 1 had no number: its header's kind, 1, is at this place */
     RECORDING_CHUNK_HEAD_BYTES = 12,  /* kind, payload bytes, CRC-32 */
-    RECORDING_CHECKED_HEAD_BYTES = 8, /* the part of these that the CRC-32 covers in addition to the
-                                       * payload */
+    RECORDING_CHECKED_HEAD_BYTES = 8, /* kind and payload bytes, which the CRC-32 covers, too */
     RECORDING_CHUNK_BYTES_MAX = 16 << 20,
 };
 

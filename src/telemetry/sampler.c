@@ -14,7 +14,7 @@
 
 enum {
     RING = 256,              /* items; 12 s at 50 ms, more than a second at 5 ms */
-    WRITER_SHARE = 4,        /* the writer looks this often per fast period */
+    WRITER_SHARE = 4,        /* checks of the writer per fast period */
     CLOSE_NS = 5000000,      /* between close looks */
     PATIENCE_NS = 1000000000 /* for threads that hang when the sampler stops */
 };
@@ -38,12 +38,12 @@ struct gpu_lane {
     struct erg_sampler_options options;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* of the following; never held while the driver is asked */
+    pthread_mutex_t lock; /* protects the following; never held during a call of the driver */
     pthread_cond_t wake;  /* on the monotonic clock */
-    bool stop, look;      /* look: once, now */
+    bool stop, look;      /* look: one close look now */
     int64_t close_until_ns;
 
-    /* Single producer, single consumer: the counts only grow; item i lies at i % RING. */
+    /* Single producer, single consumer: the counts only grow; item i is at i % RING. */
     struct erg_sampler_item items[RING];
     atomic_size_t put, taken;
 
@@ -61,7 +61,7 @@ struct erg_sampler {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
-    bool writes; /* the writer was started */
+    bool writes; /* the writer's thread was started */
 };
 
 struct erg_sampler_options erg_sampler_options_default(void)
@@ -112,7 +112,7 @@ static int64_t tick_ns(const struct schedule *schedule, int64_t tick)
     return schedule->origin_ns + tick * schedule->fast_ns;
 }
 
-/* Sleeps until something is due: a tick, a close look, a wish to look now, or the end. */
+/* Sleeps until something is due: a tick, a close look, a request to look now, or the end. */
 static struct lane_task wait_for_task(struct gpu_lane *lane, const struct schedule *schedule,
                                       int64_t closed_ns)
 {
@@ -177,7 +177,7 @@ static struct schedule schedule_of(const struct gpu_lane *lane)
     int64_t medium_every = period_ns[ERG_COST_MEDIUM] / fast_ns;
     int64_t slow_every = period_ns[ERG_COST_SLOW] / fast_ns;
     return (struct schedule){
-        /* GPUs take turns: the driver serves callers one by one. */
+        /* GPUs are read at staggered times: the driver serves callers one by one. */
         .origin_ns = erg_now_ns() + fast_ns * (int64_t)lane->gpu / spread,
         .fast_ns = fast_ns,
         .medium_every = medium_every > 1 ? medium_every : 1,
@@ -186,9 +186,8 @@ static struct schedule schedule_of(const struct gpu_lane *lane)
 }
 
 /*
- * On a busy host an ordinary thread waits for milliseconds after waking up. This one needs little
- * time, but at the right moment, so it asks for real-time priority; where the user may not have
- * that it stays ordinary.
+ * On a busy host a normal thread waits for milliseconds after waking up. This one needs little
+ * time, but on time, so it asks for real-time priority; without permission it stays normal.
  */
 static void come_first(bool first)
 {
@@ -207,7 +206,7 @@ static void *run_lane(void *argument)
         struct lane_task task = wait_for_task(lane, &schedule, closed_ns);
         if (task.stop)
             break;
-        if (first == task.closely) /* reading all the time, it must not keep others waiting */
+        if (first == task.closely) /* it reads all the time then and must not starve others */
             come_first(first = !task.closely);
         if (task.tick)
             task.metrics |= due_metrics(lane, &schedule);
@@ -350,7 +349,7 @@ void erg_sampler_stats(const struct erg_sampler *sampler, size_t gpu,
     };
 }
 
-/* Joins a thread that has ended, and leaves one alone that does not within the time. */
+/* Joins a thread that ends in time, and leaves any other behind. */
 static void end_lane(struct gpu_lane *lane, int64_t until_ns)
 {
     struct timespec pause = {0, 1000000};

@@ -15,7 +15,7 @@ struct selection {
     const struct erg_gpus *gpus;
     size_t *chosen;
     size_t count;
-    bool counts; /* some GPU was named by an index */
+    bool counts; /* some GPU was given by its index */
 };
 
 static int choose(struct selection *selection, const char *word, size_t found,
@@ -24,8 +24,8 @@ static int choose(struct selection *selection, const char *word, size_t found,
     const struct erg_gpu_info *info = &selection->gpus->items[found].info;
     for (size_t i = 0; i < selection->count; i++)
         if (selection->chosen[i] == found)
-            return erg_fail(err, ERG_FAILED, "\"%s\" names a GPU a second time, expected each once",
-                            word);
+            return erg_fail(err, ERG_FAILED,
+                            "\"%s\" selects a GPU a second time, expected each once", word);
     if (info->trouble[0])
         return erg_fail(err, ERG_NO_DEVICE, "GPU %d does not work: %s", info->index, info->trouble);
     selection->chosen[selection->count++] = found;
@@ -66,7 +66,7 @@ static char *trim(char *word)
     return word;
 }
 
-/* Chooses by every word of `list`, which is cut to pieces. */
+/* Applies every word of `list`, which is modified. */
 static int choose_all(struct selection *selection, char *list, bool variable, struct erg_error *err)
 {
     for (char *next = list; next;) {
@@ -95,7 +95,7 @@ static int choose_all(struct selection *selection, char *list, bool variable, st
     return 0;
 }
 
-/* Puts the chosen ones in front, in the order of the list; the others stay open, out of sight. */
+/* Moves the chosen GPUs to the front, in the order of the list; the others stay open but hidden. */
 static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
 {
     struct erg_open_gpu *kept = erg_xcalloc(gpus->opened, sizeof *kept);
@@ -112,7 +112,7 @@ static void keep(struct erg_gpus *gpus, const size_t *chosen, size_t count)
     gpus->count = count;
 }
 
-/* ---- the order in which a variable counts ---- */
+/* ---- the order of a variable's indices ---- */
 
 static bool are_of_one_kind(const struct erg_gpus *gpus)
 {
@@ -126,8 +126,10 @@ static bool are_of_one_kind(const struct erg_gpus *gpus)
     return true;
 }
 
-/* Chooses the GPUs that the vendor's own library shows instead. Returns false where it gives no
- * answer, or shows GPUs that are not here. */
+/*
+ * Chooses the GPUs that the vendor's own library shows instead. Returns false if it gives no
+ * answer, or shows GPUs that are not in the list.
+ */
 static bool choose_as_shown(struct selection *selection)
 {
     const struct erg_gpus *gpus = selection->gpus;
@@ -153,15 +155,14 @@ static void follow_order(struct selection *selection, const char *list, const ch
         choose_as_shown(selection))
         return;
     const struct erg_gpu_info *info = &selection->gpus->items[selection->chosen[0]].info;
-    erg_log(
-        ERG_LOG_WARNING,
-        "%s=\"%s\" counts the GPUs in CUDA's own order, which cannot be asked for here, and they "
-        "are of different kinds: GPU %d (%s) of the PCI bus may not be the one that programs "
-        "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for ergon and for them, or give UUIDs",
-        where, list, info->index, info->name);
+    erg_log(ERG_LOG_WARNING,
+            "%s=\"%s\" counts the GPUs in CUDA's own order, which is not available here, and they "
+            "are of different kinds: GPU %d (%s) on the PCI bus may not be the one that programs "
+            "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for ergon and for them, or give UUIDs",
+            where, list, info->index, info->name);
 }
 
-/* Keeps the GPUs of one list; `where` it came from, a variable or not. */
+/* Keeps the GPUs of one list. `where` is its source, which may be a variable. */
 static int select_from(struct erg_gpus *gpus, const char *text, const char *where, bool variable,
                        struct erg_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * Windows (ergon/telemetry.h): a window notes its two moments and reads the energy logs when what
- * surrounds the moments has come.
+ * Windows (ergon/telemetry.h): a window stores its two moments and reads the energy logs once the
+ * samples around the moments have come.
  */
 #include "telemetry/energy_meter_internal.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 static const double patience_s = 1; /* for GPUs that do not answer and counters that stand still */
-static const size_t patience = 20;  /* the samples that belong to it */
+static const size_t patience = 20;  /* the samples in that time */
 
 static double now_s(void)
 {
@@ -22,7 +22,7 @@ static double now_s(void)
 
 /* ---- marks ---- */
 
-/* The values that are known at once. */
+/* The values that are known immediately. */
 static void set_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     *mark = (struct mark){
@@ -33,7 +33,7 @@ static void set_mark(struct mark *mark, const struct watched *watched, double at
     };
 }
 
-/* The values from later samples; repeated until these cannot change them any more. */
+/* The values from later samples; repeated until these cannot change any more. */
 static void settle_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     if (mark->settled)
@@ -97,7 +97,7 @@ struct erg_window *erg_window_begin(struct erg_meter *meter)
     look(meter);
     window->next = meter->windows;
     meter->windows = window;
-    window->begin_s = now_s(); /* last: the time of this call is not part of the window */
+    window->begin_s = now_s(); /* last, so that the window does not include this call */
     for (size_t i = 0; i < meter->count; i++)
         set_mark(&window->gpus[i].begin, &meter->watched[i], window->begin_s);
     pthread_mutex_unlock(&meter->lock);
@@ -124,16 +124,20 @@ void erg_window_cancel(struct erg_window *window)
     free(window);
 }
 
-/* Whether a GPU has answered for so long after the window that a counter which has not moved since
- * stands still. Judged by the samples and not by the time alone: on a busy host they come late. */
+/*
+ * Whether a GPU has answered long enough after the window that a counter which has not moved since
+ * then stands still. Counts samples, not only time: on a busy host they come late.
+ */
 static bool has_answered(const struct erg_window *window, size_t gpu)
 {
     return window->gpus[gpu].after >= patience &&
            window->meter->watched[gpu].seen_s > window->end_s + patience_s;
 }
 
-/* Whether nothing more is to be expected for a window's ends: the GPU is gone, it has not come back
- * from one read for so long, or its counter stands still. */
+/*
+ * Whether no more data will come for a window's ends: the GPU is lost, hangs in one read, or its
+ * counter stands still.
+ */
 static bool is_hopeless(const struct erg_window *window, size_t gpu)
 {
     struct erg_sampler_stats stats;
@@ -151,11 +155,11 @@ static void wait_for_marks(struct erg_meter *meter, const struct erg_window *win
         if ((at->begin.settled && at->end.settled) || is_hopeless(window, i))
             i++;
         else
-            pthread_cond_wait(&meter->news, &meter->lock); /* comes every few milliseconds */
+            pthread_cond_wait(&meter->news, &meter->lock); /* signalled every few milliseconds */
     }
 }
 
-/* `open`: of a window that goes on, whose end no step of the counter has followed yet. */
+/* `open`: the window still runs, and no step of the counter has followed its end yet. */
 static enum erg_counter_state counter_state(const struct window_gpu *at,
                                             const struct watched *watched, bool open)
 {
@@ -170,11 +174,12 @@ static enum erg_counter_state counter_state(const struct window_gpu *at,
     return begin->run != erg_energy_log_run(watched->log) ? ERG_COUNTER_RESET : ERG_COUNTER_STILL;
 }
 
-/* NaN where so little is known of a short window's energy that its mean power would be made up. */
+/* NaN if a short window's energy is too uncertain for a mean power. */
 static double mean_power(const struct erg_window_gpu *gpu, const struct watched *watched,
                          double time_s, bool brief)
 {
-    static const double reading_error = 1.1; /* of power readings, and a little of the time */
+    static const double reading_error =
+        1.1; /* error of power readings and, a little, of the time */
     double mean_w = gpu->energy_j / time_s, highest_w = erg_energy_log_highest(watched->log);
     bool known = gpu->uncertainty_j < gpu->energy_j &&
                  (highest_w <= 0 || mean_w <= reading_error * highest_w);
@@ -206,12 +211,12 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
     out->power_mean_w = mean_power(out, watched, time_s, brief);
 }
 
-/* `at`: both ends. `lost`: its samples around them are missing for good. */
+/* `at`: both ends. `lost`: the samples around them will never come. */
 static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
                     const struct watched *watched, double time_s, bool lost, bool open)
 {
     const struct mark *begin = &at->begin, *end = &at->end;
-    /* The driver's counters are read seldom: of a window that goes on they tell late. */
+    /* The driver's counters are read rarely: while a window runs they lag behind. */
     bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s) &&
                     (!open || isnan(begin->by_reasons.power_s));
     const struct violation *from = counters ? &begin->by_counters : &begin->by_reasons;
@@ -228,7 +233,7 @@ static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
     out->lost = lost;
     for (size_t i = 0; i < sizeof out->reserved / sizeof *out->reserved; i++)
         out->reserved[i] = NAN;
-    if (out->lost) /* what held before it went does not hold for the window */
+    if (out->lost) /* earlier values do not describe the whole window */
         out->throttled_power_s = out->throttled_thermal_s = out->sm_clock_mean_mhz = NAN;
 }
 
@@ -295,7 +300,7 @@ int erg_window_end(struct erg_window *window, struct erg_window_result *result,
 {
     struct erg_meter *meter = window->meter;
     struct erg_window_result own;
-    double end_s = now_s(); /* first, for the same reason */
+    double end_s = now_s(); /* first, so that the window does not include this call */
     struct erg_rapl_reading cpu = {0};
     if (meter->rapl)
         erg_rapl_read(meter->rapl, &cpu);

@@ -1,6 +1,6 @@
 /*
- * Writes execution traces as Chakra's schema has them: messages of protobuf, each with its length
- * before it, GlobalMetadata and then Nodes.
+ * Writes execution traces by Chakra's schema: length-prefixed protobuf messages, GlobalMetadata and
+ * then Nodes.
  */
 #include "base/memory.h"
 #include "base/text.h"
@@ -131,7 +131,7 @@ static void add_node(struct erg_text *out, const struct chakra_node *node)
     erg_text_release(&needs);
 }
 
-/* ---- the same as JSON, as protobuf's own mapping has it: 64 bits in quotes ---- */
+/* ---- the same as JSON, by protobuf's own mapping: 64-bit numbers in quotes ---- */
 
 static void add_json_head(struct erg_text *out)
 {
@@ -181,12 +181,12 @@ static void add_json_node(struct erg_text *out, const struct chakra_node *node)
 struct chakra_writer {
     const struct erg_kernel_trace *trace;
     size_t *order;    /* records by their start */
-    uint64_t *ids;    /* of records: their places in that order */
-    size_t *previous; /* of records: the one before on its stream; itself: none */
+    uint64_t *ids;    /* of records: their positions in that order */
+    size_t *previous; /* of records: the previous one of its stream; itself: none */
     bool json;
 };
 
-/* Sorts places of records by start, then by place. */
+/* Sorts record positions by start, then by position. */
 struct chakra_place {
     int64_t start_ns;
     int32_t device, stream;
@@ -299,7 +299,7 @@ static void add_attributes(struct chakra_node *node, const struct erg_kernel_rec
         add(node, "pg_name", ATTRIBUTE_STRING, 0, record->collective.group);
 }
 
-/* The node of the record that is number `id`; its needs go into `needs`, without repetition. */
+/* The node of record number `id`; its needs go into `needs`, without duplicates. */
 static struct chakra_node node_of(const struct chakra_writer *writer, size_t id, uint64_t *needs,
                                   int64_t first_ns)
 {

@@ -17,8 +17,10 @@
 
 enum { BUFFERS = 8, BUFFER_BYTES = 4 << 20, BUFFER_ALIGNMENT = 64 };
 
-/* CONCURRENT_KERNEL and not KERNEL, which would run one kernel after the other. Records of calls of
- * the driver are what external correlations belong to. */
+/*
+ * CONCURRENT_KERNEL, because KERNEL would serialise kernels. External correlations belong to
+ * records of driver calls.
+ */
 static const CUpti_ActivityKind kinds[] = {
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
     CUPTI_ACTIVITY_KIND_DRIVER,
@@ -68,7 +70,7 @@ struct full_buffer {
     size_t valid;
 };
 
-/* Which calls were made under which number. */
+/* The number under which a call was made. */
 struct correlation {
     uint32_t correlation;
     uint64_t number;
@@ -81,15 +83,15 @@ struct erg_cupti {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint8_t *memory; /* of all buffers */
+    uint8_t *memory; /* holds all buffers */
     uint8_t *free_buffers[BUFFERS];
     size_t free_count;
     struct full_buffer full[BUFFERS];
     size_t full_count;
-    bool busy, ends; /* of the writer */
+    bool busy, ends; /* state of the writer */
     size_t dropped;
 
-    /* The writer's until the recording stops. */
+    /* Owned by the writer until the recording stops. */
     struct {
         struct erg_kernel_record *items;
         size_t count, capacity;
@@ -135,7 +137,7 @@ static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *size, size_t *most_re
     pthread_mutex_lock(&cupti->lock);
     *buffer = cupti->free_count ? cupti->free_buffers[--cupti->free_count] : NULL;
     pthread_mutex_unlock(&cupti->lock);
-    *size = *buffer ? BUFFER_BYTES : 0; /* without one it drops records, and counts them */
+    *size = *buffer ? BUFFER_BYTES : 0; /* without one, CUPTI drops records and counts them */
     *most_records = 0;
 }
 
@@ -178,7 +180,7 @@ static void grow_names(struct erg_cupti *cupti)
     free(old);
 }
 
-/* A copy that stays: the library's goes with the module of the kernel. */
+/* A permanent copy: the library's name goes away with the kernel's module. */
 static const char *keep_name(struct erg_cupti *cupti, const char *name)
 {
     if (2 * cupti->name_count >= cupti->name_slots)
@@ -207,7 +209,10 @@ static const char *copy_name(uint8_t kind)
     }
 }
 
-/* A record that has not ended lacks times; an earlier one was still in a buffer. */
+/*
+ * Skips records without times, which have not ended, and those from before the start, which were
+ * still in a buffer.
+ */
 static void add(struct erg_cupti *cupti, struct erg_kernel_record record)
 {
     record.wait_ns = -1;
@@ -351,7 +356,7 @@ static void *open_library(void)
 
 static int load(struct cupti_table *table, struct erg_error *err)
 {
-    void *library = open_library(); /* for good: it keeps threads */
+    void *library = open_library(); /* never closed: it keeps threads */
     if (!library)
         return erg_fail(err, ERG_NO_DEVICE,
                         "opening libcupti.so.%d: not found by the system's loader "
@@ -375,7 +380,8 @@ static int check_version(const struct erg_cupti *cupti, struct erg_error *err)
         return -1;
     if (version != CUPTI_API_VERSION)
         return erg_fail(err, ERG_NO_DEVICE,
-                        "CUPTI here has version %" PRIu32 ", expected %d, whose records ergon was "
+                        "CUPTI here has version %" PRIu32
+                        ", expected %d, whose records this ergon was "
                         "built to read; kernels are not recorded",
                         version, CUPTI_API_VERSION);
     return 0;
@@ -446,8 +452,10 @@ void erg_cupti_close(struct erg_cupti *cupti)
     pthread_cond_broadcast(&cupti->changed);
     pthread_mutex_unlock(&cupti->lock);
     pthread_join(cupti->writer, NULL);
-    /* A buffer that the library has kept may be written to later: it stays, and so does the client
-     * that callbacks know. */
+    /*
+     * The library may still write to a buffer that it has kept, so the buffer stays, and so does
+     * the client that callbacks use.
+     */
     if (cupti->free_count < BUFFERS)
         return;
     client = NULL;
@@ -516,7 +524,7 @@ int erg_cupti_stop(struct erg_cupti *cupti, struct erg_cupti_records *records,
                    struct erg_error *err)
 {
     size_t dropped = 0;
-    disable(cupti); /* first, so that nothing comes after the flush */
+    disable(cupti); /* first, so that no records follow the flush */
     int result = check(cupti, cupti->table.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED),
                        "taking its records", err);
     wait_for_writer(cupti);
@@ -542,9 +550,10 @@ int erg_cupti_stop(struct erg_cupti *cupti, struct erg_cupti_records *records,
 int erg_cupti_open(struct erg_cupti **cupti, struct erg_error *err)
 {
     (void)cupti;
-    return erg_fail(err, ERG_NO_DEVICE,
-                    "kernels are recorded by CUPTI, but this ergon was built where the header "
-                    "cupti.h of CUDA 13 was not found");
+    return erg_fail(
+        err, ERG_NO_DEVICE,
+        "kernels are recorded by CUPTI, but this ergon was built on a machine where the header "
+        "cupti.h of CUDA 13 was not found");
 }
 
 void erg_cupti_close(struct erg_cupti *cupti)

@@ -71,12 +71,14 @@ struct exchange_finding {
     void *context;
 };
 
-/* The exchanges of one group: as many on each of `size` lanes, of the same categories in the same
- * order? Then `each` is how many. */
+/*
+ * Whether the exchanges of one group are complete: the same number on each of `size` lanes, with
+ * the same categories in the same order. *each is then that number.
+ */
 static bool is_whole(const struct exchanged *items, size_t count, size_t *each)
 {
     const size_t size = items[0].size;
-    assert(size >= 2); /* smaller groups are not kept */
+    assert(size >= 2); /* add() skips smaller groups */
     *each = count / size;
     if (count % size != 0)
         return false;

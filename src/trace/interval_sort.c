@@ -14,7 +14,7 @@ enum { MOST = (12 << 20) / sizeof(struct erg_kernel_interval), READ_AHEAD = 256 
 
 /* A sorted part of the file that is being merged. */
 struct run {
-    uint64_t next, rest; /* in the file: intervals */
+    uint64_t next, rest; /* position and rest of the run in the file, in intervals */
     struct erg_kernel_interval ahead[READ_AHEAD];
     size_t at, count;
 };
@@ -25,12 +25,12 @@ struct erg_interval_sort {
     int file;
     uint64_t written;
     struct {
-        uint64_t *items; /* where each run ends */
+        uint64_t *items; /* the end of each run */
         size_t count, capacity;
     } ends;
-    struct run *runs; /* once taking has begun */
-    size_t *order;    /* of them, a heap by the next interval */
-    size_t run_count; /* that have something */
+    struct run *runs; /* after the first take */
+    size_t *order;    /* a heap of runs by their next interval */
+    size_t run_count; /* runs with intervals left */
     bool taking;
 };
 
@@ -127,7 +127,7 @@ static int fill(const struct erg_interval_sort *sort, struct run *run, struct er
     return 0;
 }
 
-/* Puts the run at `i` where it belongs among those below it. */
+/* Sifts the run at `i` down the heap. */
 static void sink(struct erg_interval_sort *sort, size_t i)
 {
     size_t *order = sort->order;

@@ -1,4 +1,4 @@
-/* Looks names of kernels up in the dictionary, or judges them by the published rule. */
+/* Finds the categories of kernels by name: in the dictionary, or by the published rule. */
 #define _GNU_SOURCE /* strcasestr */
 #include "trace/kernel_category.h"
 
@@ -29,8 +29,7 @@ struct pattern {
     struct verdict verdict;
 };
 
-/* Names that were judged before, by their hash: the names of a trace are few, and it has millions
- * of kernels. */
+/* A cache of names by hash: a trace has few names but millions of kernels. */
 enum { REMEMBERED = 1 << 14 };
 struct memory {
     uint64_t hash; /* 0: empty */

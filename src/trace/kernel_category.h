@@ -3,9 +3,9 @@
  *
  * The dictionary is data/kernels/categories.csv: pattern, category and sub-category; the first
  * pattern that a name contains decides, case-insensitively; "*" in a pattern stands for any text.
- * The names of kernels of an exchange library often do not show the operation, so such a kernel is
- * looked up by the name of its exchange where that is known. The rule `charllm` is that of a
- * published study of training.
+ * Names of an exchange library's kernels often do not show the operation, so such a kernel is
+ * looked up by the name of its exchange if that is known. The rule `charllm` is that of a published
+ * study of training.
  */
 #ifndef ERG_TRACE_KERNEL_CATEGORY_H
 #define ERG_TRACE_KERNEL_CATEGORY_H
@@ -21,14 +21,16 @@ struct erg_kernel_names;
 
 int erg_kernel_names_load(struct erg_kernel_names **names, enum erg_kernel_rule rule,
                           struct erg_error *err);
-/* A dictionary of the caller's in place of that of the data folder. */
+/* A dictionary of the caller instead of that in the data folder. */
 int erg_kernel_names_load_file(struct erg_kernel_names **names, const char *path,
                                struct erg_error *err);
 void erg_kernel_names_free(struct erg_kernel_names *names); /* NULL is fine */
 
-/* Sets category and sub-category by name, source and exchange, except if `ergon` is the rule and
- * the trace contains them; remembers names. False: the rule leaves this record out, as `charllm`
- * does with copies. */
+/*
+ * Sets category and sub-category by name, source and exchange, unless the rule is `ergon` and the
+ * trace contains them. Caches names. False: the rule excludes this record, as `charllm` does with
+ * copies.
+ */
 bool erg_kernel_names_apply(struct erg_kernel_names *names, struct erg_kernel_record *record);
 
 #endif

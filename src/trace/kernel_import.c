@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Times above this are since 1970: those of profilers that name no base. */
+/* Times above this count from 1970: profilers that give no base time write them. */
 #define UNIX_NS 1000000000000000000
 
 enum { GPUS_MOST = 1 << 16 };
@@ -132,7 +132,7 @@ static void add_wait(void *context, uint32_t lane, enum erg_kernel_category cate
 
 /* A GPU's energy over the times of a file. */
 struct shifted {
-    struct erg_kernel_power_gpu *gpu; /* NULL: not known */
+    struct erg_kernel_power_gpu *gpu; /* NULL: unknown */
     int64_t unix_ns;
 };
 
@@ -150,7 +150,7 @@ static int open_power(struct erg_kernel_power **power, const struct erg_kernel_l
         const struct erg_kernel_lane *lane = &lanes->items[i];
         if (!lane->has_unix)
             return erg_fail(err, ERG_FAILED,
-                            "%s: its times are not those of the calendar, so the recording cannot "
+                            "%s: its times are not Unix times, so the recording cannot "
                             "be joined; expected the key baseTimeNanoseconds, which PyTorch's "
                             "profiler writes since 2.3",
                             lane->file);
@@ -179,7 +179,7 @@ static int find_gpus(struct shifted *shifts, struct erg_kernel_power *power,
         }
         erg_log(ERG_LOG_WARNING, "%s: no energy of GPU %d: the recording '%s' has %s", lane->file,
                 lane->device, recording,
-                gpu < 0 ? "no such GPU" : "no readings of it at all times of the trace");
+                gpu < 0 ? "no such GPU" : "no readings of it for some time of the trace");
     }
     return joined ? 0
                   : erg_fail(err, ERG_FAILED,

@@ -1,6 +1,6 @@
 /*
- * Kernel import: traces of the ranks of a training, each GPU's time and, with a recording of the
- * same time, energy by category. Memory does not grow with the traces.
+ * Kernel import: reads the traces of the ranks of a training run, and gives each GPU's time and,
+ * with a recording of the same time, energy by category. Memory does not grow with the traces.
  */
 #ifndef ERG_TRACE_KERNEL_IMPORT_H
 #define ERG_TRACE_KERNEL_IMPORT_H
@@ -11,14 +11,14 @@
 
 /* One GPU of one file. */
 struct erg_kernel_lane {
-    size_t number;    /* of the file, from 0 */
+    size_t number;    /* index of the file, from 0 */
     const char *file; /* borrowed */
     int rank;
     int32_t device;
-    char uuid[ERG_KINETO_UUID_BYTES]; /* "": not known */
+    char uuid[ERG_KINETO_UUID_BYTES]; /* "": unknown */
     int64_t unix_ns;                  /* Unix time of moment 0 of the file's times */
     bool has_unix;
-    int64_t first_ns, last_ns;               /* of its kernels */
+    int64_t first_ns, last_ns;               /* first start and last end of its kernels */
     double sub_ns[ERG_CATEGORIES][ERG_SUBS]; /* summed */
     size_t sub_count[ERG_CATEGORIES][ERG_SUBS];
     double wait_ns[ERG_CATEGORIES];

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kept before and after the requested time. */
+/* Time kept before and after the requested one. */
 #define MARGIN_NS 5000000000
 
 struct edge {
@@ -27,7 +27,7 @@ struct erg_kernel_power_gpu {
     int64_t last_mj, last_mw; /* the latest reading of each */
     bool reset;               /* the counter went back */
     const struct edges *used;
-    size_t at; /* the edge before the latest moment that was asked for */
+    size_t at; /* the edge before the moment of the latest call */
 };
 
 struct erg_kernel_power {

@@ -28,7 +28,7 @@ enum erg_kernel_sub {
 /* "MatMul", "Memory/Elementwise"; "", "attention". Both lists end with NULL. */
 extern const char *const erg_kernel_category_names[];
 extern const char *const erg_kernel_sub_names[];
-/* Which of such names a word is; -1: none. */
+/* The index of a word in such a list; -1: none. */
 int erg_kernel_name_index(const char *word, const char *const *names);
 
 static inline bool erg_kernel_communicates(enum erg_kernel_category category)
@@ -43,9 +43,9 @@ enum erg_kernel_source {
     ERG_SOURCE_MEMSET,
 };
 
-/* An exchange between ranks; texts are NULL and numbers 0 where they are not known. */
+/* An exchange between ranks; unknown texts are NULL, unknown numbers 0. */
 struct erg_kernel_collective {
-    const char *name;  /* "all_to_all": NULL for other kernels */
+    const char *name;  /* "all_to_all"; NULL for other kernels */
     const char *dtype; /* "BFloat16" */
     const char *group; /* its name */
     const char *ranks; /* "[0, 1]" */
@@ -55,19 +55,19 @@ struct erg_kernel_collective {
 
 struct erg_kernel_record {
     int64_t start_ns, end_ns;
-    int64_t wait_ns; /* of an exchange: until its last peer came; -1: not known */
+    int64_t wait_ns; /* of an exchange: until its last peer started; -1: unknown */
     const char *name;
     int32_t device, stream;
     enum erg_kernel_source source;
     bool told; /* the trace itself contains its category */
     enum erg_kernel_category category;
     enum erg_kernel_sub sub;
-    uint32_t correlation;      /* with the call that launched it */
-    int32_t grid[3], block[3]; /* 0: not known */
-    uint64_t bytes;            /* copied or filled; of an exchange: a rank's contribution */
-    uint64_t flops;            /* 0: not known */
+    uint32_t correlation;      /* links it to the call that launched it */
+    int32_t grid[3], block[3]; /* 0: unknown */
+    uint64_t bytes;            /* copied or filled; for an exchange: a rank's contribution */
+    uint64_t flops;            /* 0: unknown */
     struct erg_kernel_collective collective;
-    const size_t *needs; /* records of the trace that it waited for, each earlier than this one */
+    const size_t *needs; /* indices of earlier records of the trace that it waited for */
     size_t need_count;
 };
 
@@ -77,7 +77,7 @@ static inline bool erg_kernel_computes(const struct erg_kernel_record *record)
     return record->source == ERG_SOURCE_KERNEL && !erg_kernel_communicates(record->category);
 }
 
-/* Spans over kernels, an instruction; and values of a counter from a time on. */
+/* A span over kernels, such as an instruction; and a value of a counter from a time on. */
 struct erg_kernel_span {
     const char *name;
     int32_t device, stream;
@@ -93,18 +93,18 @@ struct erg_kernel_counter {
 
 struct erg_kernel_device {
     int32_t id;
-    const char *name, *uuid; /* NULL: not known */
-    uint64_t memory_bytes;   /* 0: not known */
+    const char *name, *uuid; /* NULL: unknown */
+    uint64_t memory_bytes;   /* 0: unknown */
 };
 
-/* All arrays are borrowed. */
+/* The caller owns all arrays. */
 struct erg_kernel_trace {
     int rank, world;
     const char *backend; /* of exchanges: "nccl" */
     int64_t unix_ns;     /* Unix time of moment 0 of all times */
     const struct erg_kernel_device *devices;
     size_t device_count;
-    const struct erg_kernel_record *records; /* those of a stream in order of their start */
+    const struct erg_kernel_record *records; /* within a stream, in order of their start */
     size_t record_count;
     const struct erg_kernel_span *spans;
     size_t span_count;

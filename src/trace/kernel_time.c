@@ -1,4 +1,4 @@
-/* Sweeps over the intervals of a GPU: what runs between any two moments at which that changes. */
+/* Sweeps over the intervals of a GPU, from one change of the running kernels to the next. */
 #include "trace/kernel_time.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ struct erg_kernel_sweep {
     void *context;
     struct kernel_running *items;
     size_t count, capacity;
-    size_t compute[ERG_CATEGORIES], other[ERG_CATEGORIES]; /* how many of each run now */
+    size_t compute[ERG_CATEGORIES], other[ERG_CATEGORIES]; /* running kernels of each category */
     size_t computes;
     int64_t now_ns;
     double energy_j; /* until now */
@@ -43,7 +43,7 @@ static void count(struct erg_kernel_sweep *sweep, const struct kernel_running *o
         sweep->computes += begins ? 1 : (size_t)-1;
 }
 
-/* From now until `to` nothing begins or ends. */
+/* Advances to `to`; nothing begins or ends until then. */
 static void pass(struct erg_kernel_sweep *sweep, int64_t to_ns)
 {
     struct erg_kernel_time *time = &sweep->time;

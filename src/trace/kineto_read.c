@@ -27,7 +27,7 @@ struct kineto_reader {
     struct erg_json_spot spot;
     bool has_start, has_duration, has_device, has_stream;
     int64_t pid, tid, duration_ns;
-    int told, told_sub; /* its categories; -1: it does not say them */
+    int told, told_sub; /* its categories; -1: absent */
 };
 
 static int next(struct kineto_reader *reader, enum erg_json_token *token, struct erg_error *err)
@@ -44,14 +44,16 @@ static int fail_value(const struct kineto_reader *reader, const char *key, const
 
 /* ---- numbers ---- */
 
-/* Decimals with up to `places` digits behind the point, as a whole number of the last place; finer
- * digits are rounded. False for numbers that do not fit. */
+/*
+ * A decimal number with up to `places` digits after the point, as a whole number of the last place;
+ * finer digits are rounded. False for numbers that do not fit.
+ */
 static bool parse_decimal(const char *text, int places, int64_t *value)
 {
     bool negative = *text == '-';
     const char *at = text + negative;
     uint64_t sum = 0;
-    int shifted = -1; /* digits behind the point so far; -1: before it */
+    int shifted = -1; /* digits after the point so far; -1: before it */
     for (; (*at >= '0' && *at <= '9') || *at == '.'; at++) {
         if (*at == '.') {
             shifted = 0;
@@ -67,7 +69,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
         sum = sum * 10 + (uint64_t)(*at - '0');
         shifted += shifted >= 0;
     }
-    if (*at) { /* an exponent: a double is as precise as the writer's number */
+    if (*at) { /* with an exponent, a double is as precise as the writer's number */
         double number;
         if (!erg_parse_double(text, &number) || !(fabs(number) < 1e18))
             return false;
@@ -98,7 +100,7 @@ static int read_time(struct kineto_reader *reader, const char *key, enum erg_jso
     return 0;
 }
 
-/* A whole number; one that is missing, a text or too large stays unknown. */
+/* A whole number; a missing, non-numeric or too large one stays unknown. */
 static bool whole(const struct kineto_reader *reader, enum erg_json_token token, int64_t *value)
 {
     return (token == ERG_JSON_NUMBER || token == ERG_JSON_TEXT) &&

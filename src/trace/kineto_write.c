@@ -1,4 +1,4 @@
-/* Writes traces as Kineto does. */
+/* Writes traces in Kineto's format. */
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Text is handed to the file in pieces of this size. */
+/* Text goes to the file in pieces of this size. */
 enum { PIECE = 1 << 16 };
 
 struct kineto_writing {
@@ -39,7 +39,7 @@ static void add_member(struct erg_text *out, const char *key, const char *value)
     erg_json_add_string(out, value);
 }
 
-/* An event up to its name and place; the caller goes on with a comma. */
+/* An event up to its name and place; the caller continues with a comma. */
 static struct erg_text *begin(struct kineto_writing *writing, char phase, const char *category,
                               const char *name, int32_t device, int32_t stream)
 {

@@ -393,7 +393,7 @@ static void check_absence(struct gpu_world *world)
         gpu_ok(erg_collective_all_reduce(impatient, ERG_COLLECTIVE_BF16, &part, 4, b.stream,
                                          &gpu_error));
         int failed = erg_collective_wait(impatient, b.stream, &gpu_error);
-        bool named = failed && strstr(gpu_error.message, "did not come to collective call 0");
+        bool named = failed && strstr(gpu_error.message, "did not reach collective call 0");
         printf("%s a rank that does not come: %s\n", named ? "ok    " : "FAILED",
                failed ? gpu_error.message : "nobody noticed");
         gpu_failures += !named;

@@ -1,6 +1,6 @@
 /*
- * Attention as the operation graphs that cuDNN recognises as a whole. It recognises few graphs: the
- * multiplication by one, the fp32 sum of dQ and the row sums in memory of the caller look
+ * Attention as the operation graphs that cuDNN recognises as a whole. It recognises few graphs. The
+ * multiplication by one, the fp32 sum of dQ and the row sums in the caller's memory look
  * superfluous, but without them the plans fail, need gigabytes, or are half as fast.
  */
 #include "device/cuda/attention_internal.h"
@@ -13,7 +13,7 @@ struct extent {
     int64_t dims[4], strides[4];
 };
 
-/* Operations are added in a row; after the first failure nothing happens any more. */
+/* Operations are added in sequence; after the first failure all calls do nothing. */
 struct builder {
     const struct erg_cudnn *cudnn;
     const struct erg_attention_shape *shape;
@@ -150,7 +150,7 @@ static descriptor scalar(struct builder *b, enum erg_attention_tensor id, cudnnD
     return tensor(b, id, type, contiguous(1, 1, 1, 1), BY_VALUE);
 }
 
-/* Operations; each returns its output `y`, which lets them be read as formulas. */
+/* Operations; each returns its output `y`, so that they read like formulas. */
 
 static descriptor pointwise_mode(struct builder *b, cudnnPointwiseMode_t mode,
                                  cudnnDataType_t compute, int64_t axis)
@@ -205,7 +205,7 @@ static descriptor matmul(struct builder *b, descriptor x, descriptor second, des
     return y;
 }
 
-/* Over the dimensions in which y is smaller than x. */
+/* Reduces over the dimensions in which y is smaller than x. */
 static descriptor reduce(struct builder *b, cudnnReduceTensorOp_t mode, descriptor x, descriptor y)
 {
     descriptor m = make(b, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
@@ -284,7 +284,7 @@ static void build_forward(struct builder *b)
     matmul(b, p, v, real(b, ERG_TENSOR_O, CUDNN_DATA_BFLOAT16, extent_of_o(s)));
 }
 
-/* transposed . x, then summed over the query heads that share a key/value head. */
+/* transposed . x, summed over the query heads that share a key/value head. */
 static void head_gradient(struct builder *b, descriptor transpose, descriptor x,
                           enum erg_attention_tensor id)
 {
@@ -344,8 +344,10 @@ static void build_backward(struct builder *b)
     descriptor dst = reshape(b, ds, virtual(b, CUDNN_DATA_BFLOAT16, transposed(scores_extent)));
     head_gradient(b, dst, q, ERG_TENSOR_DK);
 
-    /* dQ = dS K, summed in fp32: by atomics in memory of ours, or by cuDNN in an order of its own,
-     * from dS as a whole. */
+    /*
+     * dQ = dS K, summed in fp32: by atomics in our memory, or from the whole of dS by cuDNN in its
+     * own order.
+     */
     descriptor k = reshape(b, kt, virtual(b, CUDNN_DATA_BFLOAT16, keys));
     if (s->repeatable) {
         matmul(b, ds, k, real(b, ERG_TENSOR_DQ, CUDNN_DATA_BFLOAT16, extent_of_q(s)));

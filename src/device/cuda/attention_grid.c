@@ -1,9 +1,9 @@
 /*
- * The budget of SMs: lowering the grid of a persistent kernel that was just captured.
+ * The budget of SMs: lowers the grid of a persistent kernel that was just captured.
  *
- * cuDNN's own settings for the number of SMs are refused or ignored by its attention kernels.
- * Their CTAs however take tiles at run time, as many as there are, so that any grid gives the
- * right result. That is so for these kernels only; products of cuBLASLt lose tiles this way.
+ * cuDNN's own settings for the number of SMs are refused or ignored by its attention kernels. But
+ * their CTAs take tiles at run time until none are left, so any grid gives the right result. This
+ * holds for these kernels only; products of cuBLASLt would lose tiles.
  */
 #include "device/cuda/attention_internal.h"
 #include "device/cuda/cuda_internal.h"
@@ -18,7 +18,7 @@ int erg_grid_mark(struct erg_grid_mark *mark, cudaStream_t stream, struct erg_er
 {
     enum cudaStreamCaptureStatus status;
     const cudaGraphNode_t *nodes = NULL;
-    const cudaGraphEdgeData *edges = NULL; /* asked for, or the call fails where there are some */
+    const cudaGraphEdgeData *edges = NULL; /* without it the call fails if there are edges */
     size_t count = 0;
     if (erg_cuda_check(
             cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, &nodes, &edges, &count), err,
@@ -45,7 +45,9 @@ static bool holds(const struct erg_grid_mark *set, cudaGraphNode_t node)
     return false;
 }
 
-/* Adds what `node` depends on to the nodes to visit, unless seen or captured before the mark. */
+/*
+ * Adds the dependencies of `node` to the nodes to visit, unless seen or captured before the mark.
+ */
 static int add_dependencies(struct erg_grid_mark *visit, const struct erg_grid_mark *mark,
                             cudaGraphNode_t node, struct erg_error *err)
 {
@@ -65,7 +67,9 @@ static int add_dependencies(struct erg_grid_mark *visit, const struct erg_grid_m
     return 0;
 }
 
-/* Whether a node can be the persistent kernel; of several the largest grid is it. */
+/*
+ * Whether a node can be the persistent kernel; among several, it is the one with the largest grid.
+ */
 static int read_kernel(const struct erg_cudnn *cudnn, cudaGraphNode_t node, bool *is_main,
                        CUDA_KERNEL_NODE_PARAMS *kernel, struct erg_error *err)
 {
@@ -79,7 +83,7 @@ static int read_kernel(const struct erg_cudnn *cudnn, cudaGraphNode_t node, bool
     if (result != CUDA_SUCCESS)
         return erg_fail(err, ERG_FAILED, "%s: the driver does not show a kernel (error %d)", doing,
                         (int)result);
-    /* Less than a CTA per SM where there are fewer tiles. */
+    /* Less than one CTA per SM if there are fewer tiles. */
     *is_main = kernel->gridDimX <= (unsigned)cudnn->sms && kernel->gridDimY == 1 &&
                kernel->gridDimZ == 1 &&
                kernel->blockDimX * kernel->blockDimY * kernel->blockDimZ == MAIN_KERNEL_THREADS;
@@ -99,7 +103,7 @@ int erg_grid_limit(const struct erg_cudnn *cudnn, const struct erg_grid_mark *ma
     cudaGraphNode_t main_node = NULL;
     CUDA_KERNEL_NODE_PARAMS main_kernel = {0}, kernel = {0};
     size_t found = 0;
-    for (size_t i = 0; i < visit.count; i++) { /* grows as it goes */
+    for (size_t i = 0; i < visit.count; i++) { /* count grows in the loop */
         bool is_main;
         if (read_kernel(cudnn, visit.nodes[i], &is_main, &kernel, err) != 0 ||
             add_dependencies(&visit, mark, visit.nodes[i], err) != 0)

@@ -1,5 +1,6 @@
 /*
- * Attention inside: the operation graphs, the plans found for them, the grid of captured kernels.
+ * Internals of attention: the operation graphs, the plans found for them, the grid of captured
+ * kernels.
  */
 #ifndef ERG_CUDA_ATTENTION_INTERNAL_H
 #define ERG_CUDA_ATTENTION_INTERNAL_H
@@ -9,7 +10,7 @@
 
 enum erg_attention_pass { ERG_ATTENTION_FORWARD, ERG_ATTENTION_BACKWARD };
 
-/* How the tensors that are not virtual are called in the graphs and when a plan is run. */
+/* Identifiers of the tensors that are not virtual, in the graphs and for the run of a plan. */
 enum erg_attention_tensor {
     ERG_TENSOR_Q = 1,
     ERG_TENSOR_K,
@@ -31,7 +32,7 @@ enum erg_attention_tensor {
     ERG_TENSOR_VIRTUAL, /* the first of the virtual ones */
 };
 
-/* A finalized operation graph and all it is made of. All-zero is a valid empty one. */
+/* A finalized operation graph and its parts. All-zero is a valid empty one. */
 struct erg_attention_graph {
     cudnnBackendDescriptor_t parts[160];
     size_t part_count;
@@ -40,7 +41,7 @@ struct erg_attention_graph {
     cudnnBackendDescriptor_t graph; /* one of parts */
 };
 
-/* On failure too the graph must be released. */
+/* The graph must be released, even on failure. */
 int erg_attention_graph_build(struct erg_attention_graph *graph, const struct erg_cudnn *cudnn,
                               const struct erg_attention_shape *shape, enum erg_attention_pass pass,
                               struct erg_error *err);
@@ -51,12 +52,12 @@ struct erg_attention_plan {
     int64_t workspace_bytes;
 };
 
-/* Reads a plan from the folder of plans, or finds one and puts it there. */
+/* Reads a plan from the folder of plans, or finds one and stores it there. */
 int erg_attention_plan_find(struct erg_attention_plan *plan, const struct erg_cudnn *cudnn,
                             const struct erg_attention_shape *shape, enum erg_attention_pass pass,
                             struct erg_error *err);
 
-/* Where a capture stands: the nodes that the next one captured on the stream will depend on. */
+/* The position of a capture: the nodes that the next captured node will depend on. */
 enum { ERG_GRID_MAX_NODES = 64 };
 struct erg_grid_mark {
     size_t count;
@@ -67,7 +68,7 @@ int erg_grid_mark(struct erg_grid_mark *mark, cudaStream_t stream, struct erg_er
 
 /*
  * Lowers the grid of the one persistent kernel captured on the stream since the mark to `ctas`;
- * *full is its former value. It is an error if there is none or more than one.
+ * *full is its former value. Fails if there is no such kernel or more than one.
  */
 int erg_grid_limit(const struct erg_cudnn *cudnn, const struct erg_grid_mark *mark,
                    cudaStream_t stream, int ctas, int *full, struct erg_error *err);

@@ -2,8 +2,8 @@
  * Shapes of attention, and plans for them: found by cuDNN's heuristics once, then kept as files.
  *
  * A plan's file is one line with the plan's inputs, one line with a checksum, then cuDNN's own JSON
- * form, which contains the machine code of the kernels: a plan with a wrong bit in it would not be
- * noticed by cuDNN and must never be run.
+ * form, which contains the machine code of the kernels: cuDNN would not notice a wrong bit in a
+ * plan, which must never run.
  */
 #include "base/log.h"
 #include "base/memory.h"
@@ -20,8 +20,8 @@
 enum {
     MAX_CONFIGURATIONS = 16,
     WORKSPACE_SLACK_BYTES = 1 << 20,
-    PLAN_FILE_LIMIT_BYTES = 64 << 20, /* some 100 KB in practice */
-    GRAPH_REVISION = 1,               /* goes up when the graphs change, so that old plans die */
+    PLAN_FILE_LIMIT_BYTES = 64 << 20, /* about 100 KB in practice */
+    GRAPH_REVISION = 1, /* increase it when the graphs change, to invalidate old plans */
 };
 
 /* ---- shapes ---- */
@@ -82,8 +82,8 @@ int erg_attention_check_shape(const struct erg_attention_shape *s, struct erg_er
 static const char *const pass_names[] = {"forward", "backward"};
 
 /*
- * The workspace of the fused kernels, which distinguishes an unrecognised graph: that one needs
- * memory for the scores.
+ * The workspace of the fused kernels, which reveals an unrecognised graph: that needs memory for
+ * the scores.
  */
 static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_attention_shape *s,
                               enum erg_attention_pass pass)
@@ -95,7 +95,7 @@ static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_at
         bytes += row_bytes * s->keys;
     if (s->repeatable) /* dS in bf16 */
         bytes += 2 * s->batch * s->query_heads * s->queries * s->keys;
-    if (!cudnn->is_hopper) /* the older kernels have a second fp32 dQ of their own */
+    if (!cudnn->is_hopper) /* the older kernels have a second fp32 dQ */
         bytes += row_bytes * s->queries;
     return bytes;
 }
@@ -135,7 +135,7 @@ static char *plan_key(const struct erg_cudnn *cudnn, const struct erg_attention_
     return key.data;
 }
 
-/* NULL when plans are not kept. */
+/* The file of a plan; NULL: plans are not stored. */
 static char *plan_path(const struct erg_cudnn *cudnn, const char *key, enum erg_attention_pass pass)
 {
     if (!cudnn->plan_folder)
@@ -235,7 +235,7 @@ static int make_from_configuration(struct erg_attention_plan *plan, const struct
     return result;
 }
 
-/* Heuristic mode A lists the best first; it ignores SM counts. */
+/* Heuristic mode A lists the best plan first; it ignores SM counts. */
 static int ask_heuristics(struct erg_attention_plan *plan, const struct erg_cudnn *cudnn,
                           const struct erg_attention_shape *shape, enum erg_attention_pass pass,
                           const struct erg_attention_graph *graph,
@@ -303,7 +303,7 @@ int erg_attention_plan_find(struct erg_attention_plan *plan, const struct erg_cu
         if (result != 0)
             erg_fail_context(err, "%s", key);
         else if (path && save(plan, cudnn, path, key, &why) != 0)
-            erg_log(ERG_LOG_DEBUG, "attention: the plan is not kept (%s)", why.message);
+            erg_log(ERG_LOG_DEBUG, "attention: the plan is not stored (%s)", why.message);
     }
     free(path);
     free(key);

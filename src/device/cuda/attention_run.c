@@ -16,9 +16,9 @@ struct erg_attention {
     struct erg_cudnn *cudnn;
     struct erg_attention_shape shape;
     struct erg_attention_plan plans[2]; /* of each pass */
-    /* The layout of the workspace, with the places of the backward pass's sums. */
+    /* The layout of the workspace, with the offsets of the backward pass's sums. */
     size_t forward_bytes, softmax_sum_at, dq_sum_at, backward_bytes;
-    /* cuDNN reads the scalars when a plan is run. */
+    /* cuDNN reads the scalars when it runs a plan. */
     float scale, minus_infinity, one;
     int32_t queries, keys;
 };
@@ -32,7 +32,8 @@ static void lay_out_workspace(struct erg_attention *a)
 {
     size_t rows = (size_t)(a->shape.batch * a->shape.query_heads * a->shape.queries);
     size_t forward_bytes = (size_t)a->plans[ERG_ATTENTION_FORWARD].workspace_bytes;
-    a->forward_bytes = align(forward_bytes ? forward_bytes : 1); /* always a pointer to check */
+    a->forward_bytes = align(
+        forward_bytes ? forward_bytes : 1); /* never 0, so there is always a pointer to check */
     a->softmax_sum_at = align((size_t)a->plans[ERG_ATTENTION_BACKWARD].workspace_bytes);
     a->dq_sum_at = align(a->softmax_sum_at + rows * sizeof(float));
     a->backward_bytes = a->dq_sum_at;
@@ -99,7 +100,7 @@ static void add_scalar(struct pack *pack, enum erg_attention_tensor id, void *va
 
 static void add(struct pack *pack, enum erg_attention_tensor id, const void *memory)
 {
-    uintptr_t address = (uintptr_t)memory; /* drops const: cuDNN takes inputs and outputs alike */
+    uintptr_t address = (uintptr_t)memory; /* drops const: cuDNN takes all alike */
     pack->misplaced |= !memory || address % POINTER_ALIGNMENT != 0;
     pack->ids[pack->count] = id;
     pack->pointers[pack->count++] = (void *)address;
@@ -160,7 +161,7 @@ static int execute(struct erg_attention *a, enum erg_attention_pass pass, const 
     return result;
 }
 
-/* On a stream that is being captured. *full becomes the number of CTAs without the limit. */
+/* Runs on a stream in capture. *full becomes the number of CTAs without the limit. */
 static int execute_limited(struct erg_attention *a, enum erg_attention_pass pass,
                            const struct pack *pack, int ctas, cudaStream_t stream, int *full,
                            struct erg_error *err)
@@ -172,7 +173,7 @@ static int execute_limited(struct erg_attention *a, enum erg_attention_pass pass
                : 0;
 }
 
-/* Captured on a stream of our own, launched once on the caller's. */
+/* Captures on our own stream, launches once on the caller's. */
 static int capture_and_launch(struct erg_attention *a, enum erg_attention_pass pass,
                               const struct pack *pack, int ctas, cudaStream_t stream, int *full,
                               struct erg_error *err)
@@ -196,7 +197,7 @@ static int capture_and_launch(struct erg_attention *a, enum erg_attention_pass p
                 ? -1
                 : 0;
     if (launch)
-        cudaGraphExecDestroy(launch); /* the driver frees it once it has run */
+        cudaGraphExecDestroy(launch); /* the driver frees it after it has run */
     if (graph)
         cudaGraphDestroy(graph);
     return result;
@@ -288,7 +289,10 @@ static int poison_o(const struct erg_attention *a, const struct erg_attention_bu
     return 0;
 }
 
-/* Runs forward into outputs of NaN, so that no earlier result can pass for this one's. */
+/*
+ * Runs forward into outputs filled with NaN, so that no earlier result can be mistaken for this
+ * one's.
+ */
 static int run_to_host(struct erg_attention *a, const struct erg_attention_buffers *buffers,
                        void *workspace, int ctas, struct outcome *outcome,
                        struct CUstream_st *stream, int *full, struct erg_error *err)
@@ -315,7 +319,7 @@ static bool all_finite(const struct outcome *outcome)
     return true;
 }
 
-/* A grid smaller than the GPU is right only where there is little to do; tiles have 128 rows. */
+/* A grid smaller than the GPU is correct only for few tiles; tiles have 128 rows. */
 static int check_full_grid(const struct erg_attention *a, int full, struct erg_error *err)
 {
     const struct erg_attention_shape *s = &a->shape;
@@ -336,7 +340,7 @@ int erg_attention_verify(struct erg_attention *a, const struct erg_attention_buf
         return erg_fail(err, ERG_FAILED,
                         "verifying attention: O has gaps in a sequence, expected [token, head, "
                         "dim]");
-    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves the SMs of a collective */
+    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves SMs for a collective */
     int full = 0, full_backward = 0;
     struct outcome whole, limited;
     outcome_init(&whole, s);

@@ -65,7 +65,7 @@ static int open_peers(struct erg_collective *c, struct erg_error *err)
         erg_cuda_fill(c->signals.memory, 0, ERG_SIGNAL_BYTES, NULL, err) ||
         erg_cuda_stream_sync(NULL, err))
         return -1;
-    /* No rank signals before all are cleared. */
+    /* No rank may signal before all are cleared. */
     return erg_rendezvous_barrier(c->rendezvous, ERG_COLLECTIVE_WORLD_S, err);
 }
 
@@ -99,7 +99,7 @@ static int open_instead(struct erg_collective *c, struct erg_error *err)
     c->stands_in = true;
     if (c->world_rank == 0)
         erg_log(ERG_LOG_WARNING,
-                "ranks of a group of %d are on several machines: NCCL stands in for the "
+                "ranks of a group of %d are on several machines: NCCL replaces the "
                 "collectives over peer memory",
                 c->count);
     int failed = erg_nccl_open(&c->nccl, c->rank, c->count, &why);
@@ -293,7 +293,7 @@ int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collec
     const size_t distance = (size_t)(part->shift < 0 ? -part->shift : part->shift);
     if (distance % width || (distance && distance < part->count))
         return erg_fail(err, ERG_FAILED,
-                        "a sum of %zu elements lies %zu from its parts, expected a multiple of 16 "
+                        "a sum of %zu elements is %zu from its parts, expected a multiple of 16 "
                         "bytes beyond them",
                         part->count, distance);
     return call(collective, ERG_ALL_REDUCE, type, &whole, 1, part->shift, sms, stream, err);
@@ -329,7 +329,7 @@ int erg_collective_check(struct erg_collective *c, struct erg_error *err)
         return 0;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return erg_fail(err, ERG_FAILED,
-                    "rank %d waited %g s on its GPU for rank %d, which did not come to collective "
+                    "rank %d waited %g s on its GPU for rank %d, which did not reach collective "
                     "call %u",
                     c->world_rank, (double)c->timeout_ns * 1e-9, c->ranks[status->peer],
                     status->call);
@@ -343,8 +343,10 @@ int erg_collective_wait(struct erg_collective *c, struct CUstream_st *stream, st
     cudaError_t status;
     while ((status = cudaStreamQuery(stream)) == cudaErrorNotReady && erg_now_ns() < deadline_ns) {
         if (result == 0 && erg_collective_check(c, err)) {
-            /* Kernels that wait for the missing rank end soon now: waits for them, so that their
-             * memory can be released. */
+            /*
+             * Kernels that wait for the missing rank now end soon; this waits for them, so that
+             * their memory can be released.
+             */
             ((volatile struct erg_collective_status *)c->status)->abort = 1;
             deadline_ns = erg_now_ns() + 1000000000;
             result = -1;

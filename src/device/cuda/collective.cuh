@@ -1,4 +1,4 @@
-/* The parts of collective kernels: synchronisation with the same block of the peers, and sums. */
+/* Parts of collective kernels: synchronisation with the same block of the peers, and sums. */
 #ifndef ERG_CUDA_COLLECTIVE_CUH
 #define ERG_CUDA_COLLECTIVE_CUH
 
@@ -29,7 +29,7 @@ __device__ inline uint64_t now_ns()
     return time;
 }
 
-/* Tells the host who did not come; of several blocks the first one does. */
+/* Reports the missing rank to the host; only the first block to give up does so. */
 __device__ inline void give_up(const erg_collective_call &call, uint32_t peer, uint32_t number)
 {
     if (atomicCAS(&call.state->broken, 0u, 1u) != 0)
@@ -41,16 +41,16 @@ __device__ inline void give_up(const erg_collective_call &call, uint32_t peer, u
     status->failed = 1;
 }
 
-/* Whether a peer's signal has come to `step`, waited for; `number` is the call's. */
+/* Waits until a peer's signal reaches `step`; false if it does not. `number`: of the call. */
 __device__ inline bool await_signal(const erg_collective_call &call, const uint32_t *signal,
                                     uint32_t step, int peer, uint32_t number)
 {
     volatile uint32_t *broken = &call.state->broken;
     const volatile uint32_t *abort = &call.status->abort;
     uint64_t start = 0;
-    /* Steps only grow, and a peer may be one ahead. The difference survives their wrapping. */
+    /* Steps only grow, and a peer may be one ahead. The difference is correct even if they wrap. */
     for (uint32_t polls = 1; (int32_t)(load_acquire(signal) - step) < 0; polls++) {
-        if (polls % 1024) /* the rest takes longer than a poll */
+        if (polls % 1024) /* the checks below take longer than a poll */
             continue;
         if (start == 0)
             start = now_ns();
@@ -64,7 +64,7 @@ __device__ inline bool await_signal(const erg_collective_call &call, const uint3
     return true;
 }
 
-/* Whether the peer's block has come to `step`. */
+/* Waits until the peer's block reaches `step`; false if it does not. */
 __device__ inline bool await(const erg_collective_call &call, int peer, uint32_t step)
 {
     const uint32_t *signal =
@@ -73,12 +73,12 @@ __device__ inline bool await(const erg_collective_call &call, int peer, uint32_t
 }
 
 /*
- * Meets this block of all peers: what each has written before is visible after. `last` is the
- * second and last meeting of a call. All threads of the block call it; false when a peer is
- * missing, and then nothing may be touched any more.
+ * Synchronises this block with the same block of all peers: writes of each before are visible
+ * after. `last`: the second and last meeting of a call. All threads of the block call it. False: a
+ * peer is missing, and memory must not be accessed any more.
  *
- * Release and acquire at system scope carry over the barriers of the block, so one thread for each
- * peer speaks for all.
+ * Release and acquire at system scope extend over the barriers of the block, so one thread per peer
+ * is enough.
  */
 template <int RANKS> __device__ inline bool meet(const erg_collective_call &call, bool last)
 {
@@ -100,8 +100,10 @@ template <int RANKS> __device__ inline bool meet(const erg_collective_call &call
 
 /* ---- elements ---- */
 
-/* Volatile, so that loads are asked for in this order, before the first is used. Not allocating in
- * the first-level cache would cost 3 % of NVLink's rate. */
+/*
+ * Volatile, so that loads are issued in this order, before the first is used. Without allocation in
+ * the L1 cache NVLink's rate would drop by 3 %.
+ */
 __device__ inline vector load_once(const unsigned char *from)
 {
     vector v;
@@ -117,7 +119,7 @@ __device__ inline void store_vector(unsigned char *to, vector v)
     *reinterpret_cast<vector *>(to) = v;
 }
 
-/* For data that is not read again before the call's end. */
+/* For data that is not read again before the end of the call. */
 __device__ inline void store_streaming(unsigned char *to, vector v)
 {
     __stcs(reinterpret_cast<vector *>(to), v);
@@ -181,7 +183,7 @@ struct float_type {
     }
 };
 
-/* From zero on in the order of ranks, here as in the vectors: equal inputs give equal bits. */
+/* Sums from zero in the order of ranks, as for vectors: equal inputs give equal bits. */
 template <class TYPE, int RANKS> __device__ inline vector sum_of(const vector (&parts)[RANKS])
 {
     float sum[TYPE::WIDTH] = {};
@@ -218,7 +220,7 @@ __device__ inline void do_singles(const erg_collective_call &call, const erg_col
     }
 }
 
-/* Where the vectors of a share begin on rank r. */
+/* The start of a share's vectors on rank r. */
 template <class TYPE>
 __device__ inline unsigned char *vectors_of(const erg_collective_work &work, int rank)
 {

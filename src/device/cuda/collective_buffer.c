@@ -1,4 +1,6 @@
-/* Memory that the ranks of a group reach: made or lent by each, mapped by all others. */
+/*
+ * Memory that all ranks of a group can access: allocated or provided by each, mapped by all others.
+ */
 #include "base/memory.h"
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"
@@ -9,7 +11,7 @@
 
 /* The data that each rank sends about its memory. */
 struct offer {
-    int good; /* whether it could be made */
+    int good; /* whether the memory could be exported */
     char machine[ERG_LAUNCH_MACHINE_BYTES];
     cudaIpcMemHandle_t handle;
     char why[256];
@@ -18,7 +20,7 @@ struct offer {
 static int make_memory(struct erg_collective_buffer *buffer, const struct erg_collective *c,
                        struct offer *mine, struct erg_error *err)
 {
-    /* The driver hands out small allocations from shared ones; a mapped one is to stand alone. */
+    /* The driver places small allocations in shared ones; a mapped allocation must be separate. */
     const size_t granule = 2 << 20;
     size_t bytes = (buffer->bytes + granule - 1) / granule * granule;
     if (!buffer->adopted && erg_cuda_alloc(&buffer->memory, bytes ? bytes : granule, err))
@@ -85,7 +87,7 @@ static void unmap_peers(struct erg_collective_buffer *buffer)
     }
 }
 
-/* World call: `buffer` has its size, and memory where that is the caller's. */
+/* World call: `buffer` has its size and, if the caller provides it, its memory. */
 static int open_buffer(struct erg_collective_buffer *buffer, struct erg_collective *collective,
                        struct erg_error *err)
 {

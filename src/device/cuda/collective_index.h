@@ -2,7 +2,7 @@
  * The work of each rank and block in a collective: plain arithmetic, shared by the host, the
  * kernels and the tests of both.
  *
- * A share is a run of elements whose middle can be moved as 16-byte vectors.
+ * A share is a range of elements whose middle can be moved as 16-byte vectors.
  */
 #ifndef ERG_CUDA_COLLECTIVE_INDEX_H
 #define ERG_CUDA_COLLECTIVE_INDEX_H
@@ -36,8 +36,10 @@ static inline struct erg_collective_share erg_collective_split(size_t begin, siz
     return share;
 }
 
-/* Where the part of rank `rank` of `ranks` begins of elements [offset, offset + count): at the
- * boundary of a vector wherever that lies inside. */
+/*
+ * The start of the part of rank `rank` of `ranks` in elements [offset, offset + count): at a vector
+ * boundary if there is one inside.
+ */
 static inline size_t erg_collective_rank_begin(size_t offset, size_t count, int rank, int ranks,
                                                size_t width)
 {
@@ -56,7 +58,7 @@ static inline struct erg_collective_share erg_collective_own(size_t offset, size
                                 width);
 }
 
-/* The vectors of block `block` of `blocks` are those from here to where the next one's begin. */
+/* The first vector of block `block` of `blocks`; its last one is before the next block's first. */
 ERG_HOST_DEVICE static inline size_t erg_collective_block_begin(size_t vectors, int block,
                                                                 int blocks)
 {
@@ -64,16 +66,18 @@ ERG_HOST_DEVICE static inline size_t erg_collective_block_begin(size_t vectors, 
            vectors % (size_t)blocks * (size_t)block / (size_t)blocks;
 }
 
-/* This rank's own shard where it does not lie in the buffer: rows of vectors. */
+/* This rank's own shard if it is not in the buffer: rows of vectors. */
 struct erg_collective_local {
-    unsigned char *memory; /* NULL: it lies in the buffer */
+    unsigned char *memory; /* NULL: it is in the buffer */
     unsigned row_vectors;  /* of 16 bytes, at least 1 */
     size_t row_bytes;      /* from one row to the next */
     size_t piece_bytes;    /* from one piece to the next */
 };
 
-/* Where a vector of a piece of it lies. Kernels go from one to the next by adding, which is so much
- * cheaper than dividing that it shows. */
+/*
+ * The position of a vector of a piece of it. Kernels step from one to the next by addition, which
+ * is measurably faster than division.
+ */
 struct erg_collective_spot {
     unsigned row, column;
 };
@@ -99,7 +103,7 @@ erg_collective_spot_add(const struct erg_collective_local *local, struct erg_col
     return spot;
 }
 
-/* Bytes from where the piece begins. */
+/* Offset in bytes from the start of the piece. */
 ERG_HOST_DEVICE static inline size_t
 erg_collective_spot_at(const struct erg_collective_local *local, struct erg_collective_spot spot)
 {

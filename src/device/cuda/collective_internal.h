@@ -15,11 +15,13 @@ extern "C" {
 #endif
 
 enum {
-    /* Words of one block's signals: one for each peer, in a 128-byte line of its own. */
+    /* Words of one block's signals: one for each peer, in a separate 128-byte line. */
     ERG_SIGNAL_STRIDE = 32,
     ERG_SIGNAL_WORDS = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE,
-    /* After them, in lines of their own: how many chunks of this rank's share have been drawn;
-     * messages that the peer has offered to it; messages of its own that the peer has taken. */
+    /*
+     * After them, in separate lines: the number of drawn chunks of this rank's share; messages that
+     * the peer has offered to it; its own messages that the peer has taken.
+     */
     ERG_SIGNAL_OFFERED = ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE,
     ERG_SIGNAL_TAKEN = ERG_SIGNAL_OFFERED + ERG_SIGNAL_STRIDE,
     ERG_SIGNAL_BYTES = (ERG_SIGNAL_TAKEN + ERG_SIGNAL_STRIDE) * 4,
@@ -36,18 +38,18 @@ struct erg_collective_status {
 
 /* In GPU memory, this rank's own. */
 struct erg_collective_state {
-    uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
+    uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* calls so far of each block */
     uint32_t ended;                          /* blocks of a sum; zero between calls */
-    uint32_t broken;                         /* a rank did not come: no rank waits any more */
+    uint32_t broken;                         /* a rank is missing: no rank waits any more */
 };
 
-/* One part, for the kernel; sums for all have a single part of a single piece. */
+/* One part, for the kernel; an all-reduce has a single part with a single piece. */
 struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
     struct erg_collective_share share;              /* this rank's part of it */
-    struct erg_collective_share next;               /* sums: the next rank's part, first of all */
+    struct erg_collective_share next;               /* sums: the next rank's part */
     ptrdiff_t shift;                                /* sums: bytes from the parts to their sum */
-    /* Gather and scatter: the same for each piece; bytes from one to the next. */
+    /* Gather and scatter: the number of pieces, and bytes from one to the next. */
     size_t pieces, stride;
     struct erg_collective_local local;
 };
@@ -66,8 +68,8 @@ struct erg_collective_call {
 };
 
 /*
- * `ranks` is 2, 4 or 8. The device may wait for all that runs when it loads a kernel, which is when
- * it is first launched: kernels that wait for other ranks are loaded before any of them runs.
+ * `ranks` is 2, 4 or 8. The device may wait for all running work when it loads a kernel at its
+ * first launch. So kernels that wait for other ranks are loaded before any of them runs.
  */
 int erg_collective_load(int ranks, struct erg_error *err);
 int erg_collective_launch(enum erg_collective_operation operation, enum erg_collective_type type,
@@ -76,7 +78,7 @@ int erg_collective_launch(enum erg_collective_operation operation, enum erg_coll
 
 /* ---- the host side ---- */
 
-enum { ERG_COLLECTIVE_WORLD_S = 120 }; /* how long ranks wait for each other in world calls */
+enum { ERG_COLLECTIVE_WORLD_S = 120 }; /* limit of the ranks' wait for each other in world calls */
 
 /* Of CUDA's driver. */
 struct erg_message_library {
@@ -88,10 +90,10 @@ int erg_message_library_open(struct erg_message_library *library, struct erg_err
 struct erg_collective {
     struct erg_rendezvous *rendezvous;
     enum erg_collective_method method;
-    bool stands_in; /* the library does what was asked of our own collectives */
+    bool stands_in; /* the library replaces our own collectives */
     int world, world_rank;
-    int *ranks;      /* of the group, in the world */
-    int count, rank; /* of the group, and this one's place in it */
+    int *ranks;      /* world ranks of the group */
+    int count, rank; /* size of the group, and this rank's place in it */
     struct erg_nccl *nccl;
     struct erg_collective_buffer signals;
     struct erg_collective_state *state;   /* on the GPU */
@@ -104,8 +106,10 @@ struct erg_collective {
 /* Ends the waits for messages. */
 void erg_collective_end_messages(struct erg_collective *collective);
 
-/* World call: all ranks learn whether all have succeeded, so that none waits for one that gave up;
- * `why`: the failure here. */
+/*
+ * World call: tells all ranks whether all have succeeded, so that none waits for one that gave up;
+ * `why`: the failure here.
+ */
 int erg_collective_agree(const struct erg_collective *collective, int failed,
                          const struct erg_error *why, struct erg_error *err);
 
@@ -115,17 +119,20 @@ struct erg_nccl;
 
 int erg_nccl_open(struct erg_nccl **nccl, int rank, int ranks, struct erg_error *err);
 void erg_nccl_close(struct erg_nccl *nccl);
-/* Ends what runs; for when a rank has died. */
+/* Ends running work after a rank has died. */
 void erg_nccl_abort(struct erg_nccl *nccl);
 
-/* The names of a new pair of communicators, made by one rank and handed to all others of the group.
- * One has the ranks in their order, the other one in reverse, for descending shards. */
+/*
+ * The names of a new pair of communicators; one rank makes them and sends them to the rest of the
+ * group. One communicator has the ranks in their order, the other one in reverse, for descending
+ * shards.
+ */
 enum { ERG_NCCL_ASCENDING, ERG_NCCL_DESCENDING, ERG_NCCL_ORDERS };
 struct erg_nccl_name {
     char bytes[ERG_NCCL_ORDERS][128];
 };
 int erg_nccl_name_new(struct erg_nccl *nccl, struct erg_nccl_name *name, struct erg_error *err);
-/* Makes the communicators of `sms` CTAs; all ranks of the group at the same time. */
+/* Makes the communicators with `sms` CTAs; all ranks of the group call it at the same time. */
 int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name *name,
                      struct erg_error *err);
 bool erg_nccl_prepared(const struct erg_nccl *nccl, int sms);

@@ -1,9 +1,9 @@
 /*
- * Collectives through registers. Latency bounds a block: a load over NVLink takes more than a
- * microsecond, so every thread has up to 16 vectors in flight, which is 128 KB an SM, uses the
- * older half and loads the next. It waits for stores only at the end. 512 threads of 128 registers
- * fill an SM, so the number of blocks is the number of SMs. Copies into shared memory were tried,
- * in bulk and by vectors, and are slower on every number of SMs.
+ * Collectives through registers. Latency limits a block: a load over NVLink takes more than a
+ * microsecond. So every thread has up to 16 vectors in flight, 128 KB per SM, uses the older half
+ * and loads the next. It waits for stores only at the end. 512 threads with 128 registers fill an
+ * SM, so the number of blocks is the number of SMs. Copies into shared memory, in bulk or by
+ * vectors, were slower for every number of SMs.
  */
 #include "device/cuda/collective.cuh"
 
@@ -15,8 +15,8 @@ enum { THREADS = 512, WARP = 32, WARPS = THREADS / WARP, IN_FLIGHT = 16 };
 /* ---- sums for all ---- */
 
 /*
- * Warps of a block that work. 8 SMs fill NVLink with some 900 KB on their way; what goes beyond
- * that only waits in line, and takes up to 7 % of the rate with it.
+ * Active warps of a block. 8 SMs saturate NVLink with about 900 KB in flight; more only queues, and
+ * lowers the rate by up to 7 %.
  */
 static __device__ int working_warps()
 {
@@ -46,13 +46,13 @@ static __device__ struct share_line line_of(const erg_collective_share &share, u
 }
 
 /*
- * This rank's share. Every warp draws one chunk of it after the other, because SMs are not equally
- * far from the links: with shares of equal size some would wait for the rest at the end (up to 7
- * %). Some GPUs also end their shares 4 % before others, so a rank that has finished helps the next
- * one. A sum has the same bits on every rank that computes it.
+ * This rank's share. Every warp draws chunks of it one by one, because SMs are not equally far from
+ * the links: with equal shares some would wait for the rest at the end (up to 7 %). Some GPUs also
+ * finish their shares 4 % before others, so a rank that has finished helps the next one. A sum has
+ * the same bits on every rank that computes it.
  *
- * A draw of the next rank is a trip over NVLink and back. Each is made one chunk ahead. A warp
- * makes the first one when the other warps may have drawn the rest of the rank's own share.
+ * A draw from the next rank is a round trip over NVLink, so it happens one chunk ahead. A warp
+ * makes the first such draw when the other warps may have drawn the rest of the rank's own share.
  */
 template <class TYPE, int RANKS>
 __device__ void sum_vectors(const erg_collective_call &call, const erg_collective_work &work)
@@ -88,8 +88,10 @@ __device__ void sum_vectors(const erg_collective_call &call, const erg_collectiv
     };
 
     typedef vector half[HALF][RANKS];
-    /* Lanes beyond the end ask for the last vector once more: loads under a condition would not be
-     * asked for all at once. */
+    /*
+     * Lanes beyond the end load the last vector again: conditional loads would not be issued
+     * together.
+     */
     auto ask = [&](half &in, const struct place &place, unsigned skip) {
         if (place.end == 0)
             return;
@@ -139,7 +141,10 @@ __global__ void __launch_bounds__(THREADS, 1)
         do_singles<TYPE, RANKS, ERG_ALL_REDUCE>(call, call.work[0]);
     if (!meet<RANKS>(call, true) || threadIdx.x != 0)
         return;
-    /* The last block has met all who draw here in this call; the next ones meet this rank first. */
+    /*
+     * The last block has synchronised with all ranks that draw here in this call; later calls
+     * synchronise with this rank first.
+     */
     if (atomicInc(&call.state->ended, gridDim.x - 1) == gridDim.x - 1)
         *drawn_of(call, call.rank) = 0;
 }
@@ -153,8 +158,8 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
         SOURCES = GATHER ? 1 : RANKS,
         HALF = IN_FLIGHT / SOURCES / 2,
     };
-    unsigned char *base[RANKS], *own; /* where the share begins on each rank */
-    unsigned char *rows;              /* of this rank, where it does not lie in the buffer */
+    unsigned char *base[RANKS], *own; /* start of the share on each rank */
+    unsigned char *rows;              /* of this rank, if its shard is not in the buffer */
     const erg_collective_local &local;
     erg_collective_spot step;
     int rank;
@@ -169,7 +174,7 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
             base[r] = vectors_of<TYPE>(work, r) + piece * work.stride;
     }
 
-    /* Takes a vector of the own shard and leaves the next one for this thread. */
+    /* The address of this thread's vector of its own shard; moves `spot` to the next one. */
     __device__ unsigned char *take_place(erg_collective_spot &spot, size_t index) const
     {
         if (!rows)
@@ -235,7 +240,7 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
     }
 };
 
-/* This block's vectors of one part: a run of those of all pieces. */
+/* This block's vectors of one part: a contiguous range over all pieces. */
 template <class TYPE, int RANKS, erg_collective_operation OPERATION>
 __device__ void do_vectors(const erg_collective_call &call, const erg_collective_work &work)
 {
@@ -259,7 +264,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         return;
     for (int part = 0; part < call.parts; part++) {
         do_vectors<TYPE, RANKS, OPERATION>(call, call.work[part]);
-        if (blockIdx.x == 0) /* none where there are several pieces */
+        if (blockIdx.x == 0) /* there are none with several pieces */
             do_singles<TYPE, RANKS, OPERATION>(call, call.work[part]);
     }
     meet<RANKS>(call, true);

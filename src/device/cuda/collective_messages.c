@@ -1,7 +1,7 @@
 /*
  * Messages between two ranks by copies: the sender writes a number into the receiver's memory, and
- * the receiver's stream waits for it, copies, and writes the number back. Streams wait in front of
- * the GPU's units, so neither waits nor copies take an SM from concurrent work.
+ * the receiver's stream waits for it, copies, and writes the number back. Streams wait outside the
+ * SMs, so neither waits nor copies take an SM from concurrent work.
  */
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"
@@ -25,7 +25,7 @@ static int check(CUresult status, const char *what, struct erg_error *err)
 {
     if (status == CUDA_SUCCESS)
         return 0;
-    return erg_fail(err, ERG_FAILED, "%s: CUDA's driver answers %d", what, (int)status);
+    return erg_fail(err, ERG_FAILED, "%s: CUDA's driver returns %d", what, (int)status);
 }
 
 static CUdeviceptr word_of(const struct erg_collective *c, int rank, size_t word)
@@ -37,9 +37,10 @@ static int check_messages(const struct erg_collective *c, struct erg_error *err)
 {
     if (c->method == ERG_COLLECTIVE_PEER && c->count == 2)
         return 0;
-    return erg_fail(err, ERG_FAILED,
-                    "a message in a group of %d, expected two ranks that reach each other's memory",
-                    c->count);
+    return erg_fail(
+        err, ERG_FAILED,
+        "a message in a group of %d, expected two ranks that can access each other's memory",
+        c->count);
 }
 
 int erg_collective_send(struct erg_collective *c, struct CUstream_st *stream, struct erg_error *err)
@@ -76,7 +77,9 @@ int erg_collective_receive(struct erg_collective *c, const void *from, void *to,
 
 void erg_collective_end_messages(struct erg_collective *c)
 {
-    /* Numbers are compared by their difference: this one is later than all that are waited for. */
+    /*
+     * Numbers are compared by their difference: this one is later than any that a stream waits for.
+     */
     const uint32_t words[] = {ERG_SIGNAL_OFFERED, ERG_SIGNAL_TAKEN};
     const uint32_t after[] = {c->received + INT32_MAX / 2, c->sent + INT32_MAX / 2};
     struct CUstream_st *stream;

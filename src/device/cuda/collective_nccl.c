@@ -1,4 +1,4 @@
-/* Collectives by NCCL, which is opened when it is asked for: one communicator per SM budget. */
+/* Collectives by NCCL, which is opened on demand: one communicator per SM budget. */
 #include "device/cuda/collective_internal.h"
 
 #include "base/memory.h"
@@ -77,7 +77,7 @@ int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name 
         ncclUniqueId id;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         int rank = order == ERG_NCCL_DESCENDING ? nccl->ranks - 1 - nccl->rank : nccl->rank;
-        if (sms > 0) /* else as the library likes */
+        if (sms > 0) /* otherwise the library decides */
             config.minCTAs = config.maxCTAs = sms;
         memcpy(&id, name->bytes[order], sizeof id);
         if (erg_nccl_check(
@@ -89,7 +89,7 @@ int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name 
     return 0;
 }
 
-/* Where this rank has its shard of the first piece. */
+/* The address of this rank's shard of the first piece. */
 static char *own_shard(const struct erg_nccl *nccl, const struct erg_collective_shards *part,
                        size_t element_bytes)
 {
@@ -98,7 +98,7 @@ static char *own_shard(const struct erg_nccl *nccl, const struct erg_collective_
            (part->offset + (size_t)place * part->count) * element_bytes;
 }
 
-/* Between the rows that stand for the own shard and its place in the buffer, all pieces at once. */
+/* Copies between the rows of `local` and the shard's place in the buffer, for all pieces. */
 static int copy_local(const struct erg_nccl *nccl, const struct erg_collective_shards *part,
                       size_t element_bytes, bool to_buffer, cudaStream_t stream,
                       struct erg_error *err)
@@ -136,7 +136,7 @@ static ncclResult_t one_piece(const struct erg_nccl *nccl, enum erg_collective_o
     return nccl->library.reduce_scatter(all, own, part->count, type, ncclSum, comm, stream);
 }
 
-/* The parts of one order of ranks, fused. */
+/* Runs the parts with one order of ranks, fused. */
 static int one_order(const struct erg_nccl *nccl, enum erg_collective_operation operation,
                      bool bf16, const struct erg_collective_shards *parts, size_t part_count,
                      ptrdiff_t shift, int order, ncclComm_t comm, cudaStream_t stream,

@@ -1,4 +1,4 @@
-/* The first stage of a sum over rows, for each column: what kernels that do it have in common. */
+/* The first stage of a sum over rows, for each column: shared by the kernels that do it. */
 #ifndef ERGON_DEVICE_CUDA_COLUMNS_CUH
 #define ERGON_DEVICE_CUDA_COLUMNS_CUH
 
@@ -9,17 +9,17 @@ namespace erg
 
 enum {
     COLUMN_THREADS = 256,
-    COLUMN_ROWS = COLUMN_THREADS / LANES, /* of a block at a time: a warp has 32 vectors of one */
+    COLUMN_ROWS = COLUMN_THREADS / LANES, /* of a block: a warp holds 32 vectors of one */
     COLUMNS = LANES * VECTOR,             /* of a block */
 };
 static_assert(int(COLUMN_THREADS) == int(COLUMNS), "a thread adds up one column of a block");
 
-/* Blocks of columns, and for each of them blocks that take rows in turn. */
+/* The numbers of blocks over columns and, for each of these, over rows, which they take in turn. */
 struct column_grid {
     unsigned columns, rows;
 };
 
-/* A thread has `ahead` rows at a time; `most` blocks run at once. */
+/* A thread loads `ahead` rows at a time; `most` blocks run at once. */
 inline struct column_grid column_grid_of(size_t tokens, size_t width, size_t ahead, size_t most)
 {
     struct column_grid grid;
@@ -30,7 +30,7 @@ inline struct column_grid column_grid_of(size_t tokens, size_t width, size_t ahe
     return grid;
 }
 
-/* Stores the block's sums of its threads' rows to partials[blocks of rows][width]. */
+/* Stores the sums over the block's rows to partials[blocks of rows][width]. */
 __device__ inline void store_column_sums(uint32_t width, const float (&sum)[VECTOR],
                                          float *partials)
 {

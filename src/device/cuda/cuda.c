@@ -35,8 +35,10 @@ int erg_cuda_check_launch(const char *kernel, struct erg_error *err)
 
 int erg_cuda_count(int *count, struct erg_error *err)
 {
-    /* Before the first call of CUDA: streams that wait for other ranks hold up what shares their
-     * queue, so each stream gets one of its own. */
+    /*
+     * Before the first call of CUDA: streams that wait for other ranks block others in their queue,
+     * so each stream gets its own queue.
+     */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return erg_cuda_check(cudaGetDeviceCount(count), err, "looking for CUDA GPUs");
 }
@@ -155,7 +157,7 @@ void erg_cuda_free(void *memory)
 int erg_cuda_memory_free(size_t *bytes, struct erg_error *err)
 {
     size_t all;
-    return erg_cuda_check(cudaMemGetInfo(bytes, &all), err, "asking for free GPU memory");
+    return erg_cuda_check(cudaMemGetInfo(bytes, &all), err, "reading the free GPU memory");
 }
 
 int erg_cuda_alloc_host(void **memory, size_t bytes, struct erg_error *err)
@@ -181,7 +183,7 @@ int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from
                        size_t row_bytes, size_t rows, struct CUstream_st *stream,
                        struct erg_error *err)
 {
-    /* The stride of a single row is not used, but must not be shorter than the row. */
+    /* The stride of a single row is unused but must not be shorter than the row. */
     if (rows <= 1)
         to_stride = from_stride = row_bytes;
     return erg_cuda_check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows,
@@ -209,7 +211,7 @@ char *erg_cuda_plan_folder(void)
 
 /* ---- libraries that are opened at run time ---- */
 
-/* Where the system's loader looks; else where CUDA is usually installed. */
+/* Searches where the system's loader does, then where CUDA is usually installed. */
 static void *open_library(const char *library)
 {
     const char *const folders[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};

@@ -3,8 +3,8 @@
  *
  * Streams and events are the CUDA runtime's own handles, which are pointers to these two structs;
  * NULL is the default stream. The runtime is linked statically and looks for the driver at the
- * first call, so a machine without GPUs gets ERG_NO_DEVICE from erg_cuda_count() or
- * erg_cuda_init() and nothing worse.
+ * first call, so on a machine without GPUs, erg_cuda_count() and erg_cuda_init() just return
+ * ERG_NO_DEVICE.
  *
  * Everything is asynchronous except where noted; an error of a kernel shows up in a later call.
  */
@@ -25,12 +25,12 @@ struct CUstream_st;
 struct CUevent_st;
 
 struct erg_cuda {
-    int gpu;        /* as CUDA counts them: CUDA_VISIBLE_DEVICES applies */
+    int gpu;        /* CUDA's index: CUDA_VISIBLE_DEVICES applies */
     int capability; /* 90 for 9.0 */
     int sms;        /* streaming multiprocessors */
     size_t memory_bytes;
     char name[128]; /* "NVIDIA H200" */
-    char bus[32];   /* PCI address, with which NVML finds the same GPU: "0000:19:00.0" */
+    char bus[32];   /* PCI address, by which NVML finds the same GPU: "0000:19:00.0" */
 };
 
 int erg_cuda_count(int *count, struct erg_error *err);
@@ -47,15 +47,17 @@ int erg_cuda_stream_new(struct CUstream_st **stream, bool urgent, struct erg_err
 void erg_cuda_stream_free(struct CUstream_st *stream);
 int erg_cuda_stream_sync(struct CUstream_st *stream, struct erg_error *err); /* blocks */
 
-/* `timed`: can be asked for the time between two; the others are cheaper. */
+/* `timed`: measures the time between two events; others are cheaper. */
 int erg_cuda_event_new(struct CUevent_st **event, bool timed, struct erg_error *err);
 void erg_cuda_event_free(struct CUevent_st *event);
-/* Adds one to a number of the host's, atomically, once the stream gets there; holds the stream up
- * for some microseconds. */
+/*
+ * Adds one to a number in host memory, atomically, once the stream gets there; delays the stream by
+ * some microseconds.
+ */
 int erg_cuda_stream_count(struct CUstream_st *stream, uint64_t *number, struct erg_error *err);
 int erg_cuda_event_record(struct CUevent_st *event, struct CUstream_st *stream,
                           struct erg_error *err);
-/* Later work of `stream` starts after what was recorded in `event`. */
+/* Later work of `stream` starts after the work recorded in `event`. */
 int erg_cuda_event_wait(struct CUevent_st *event, struct CUstream_st *stream,
                         struct erg_error *err);
 int erg_cuda_event_sync(struct CUevent_st *event, struct erg_error *err); /* blocks */
@@ -66,15 +68,16 @@ int erg_cuda_event_ms(double *ms, struct CUevent_st *start, struct CUevent_st *e
 /* GPU memory, 256-byte aligned, not cleared. Free waits for the GPU. */
 int erg_cuda_alloc(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free(void *memory);
-int erg_cuda_memory_free(size_t *bytes, struct erg_error *err); /* what could be had now */
+int erg_cuda_memory_free(size_t *bytes,
+                         struct erg_error *err); /* bytes that could be allocated now */
 /* Page-locked host memory: copies to and from it run concurrently with kernels. */
 int erg_cuda_alloc_host(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free_host(void *memory);
 
-/* Between any two of host and GPU. With pageable host memory the call blocks. */
+/* Copies between any two of host and GPU. With pageable host memory the call blocks. */
 int erg_cuda_copy(void *to, const void *from, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err);
-/* `rows` rows of row_bytes, with a pitch in bytes for each side; on the GPU. */
+/* Copies `rows` rows of row_bytes on the GPU, with a pitch in bytes for each side. */
 int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
                        size_t row_bytes, size_t rows, struct CUstream_st *stream,
                        struct erg_error *err);

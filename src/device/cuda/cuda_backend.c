@@ -1,4 +1,4 @@
-/* One GPU as a backend: memory and streams of CUDA, and which kernel is which. */
+/* One GPU as a backend: memory and streams of CUDA, and the dispatch of kernels. */
 #include "device/cuda/cuda_backend.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@
 struct cuda_backend {
     struct erg_backend backend;
     struct erg_cuda cuda;
-    char *plan_folder; /* NULL: no home */
+    char *plan_folder; /* NULL: no home folder */
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
     struct erg_cuda_groups *groups; /* NULL: one rank */
@@ -168,7 +168,7 @@ static struct erg_gemm_shape product_of(const struct erg_kernel *kernel)
                                    a->tokens, a->inputs, a->outputs};
 }
 
-/* A product that finds no memory to be timed in runs as cuBLASLt would have it. */
+/* Without memory for the timing, a product uses cuBLASLt's choice. */
 static int cuda_choose(struct erg_backend *backend, const struct erg_kernel *kernel,
                        struct erg_error *err)
 {
@@ -177,11 +177,11 @@ static int cuda_choose(struct erg_backend *backend, const struct erg_kernel *ker
     struct erg_error why;
     (void)err;
     if (erg_gemm_choose(cuda->gemm, &cuda->cuda, cuda->plan_folder, &shape, &why) != 0)
-        erg_log(ERG_LOG_DEBUG, "the fastest product is not looked for (%s)", why.message);
+        erg_log(ERG_LOG_DEBUG, "no search for the fastest product (%s)", why.message);
     return 0;
 }
 
-/* SMs that a kernel may take; 0: all. */
+/* SMs that a kernel may use; 0: all. */
 static int sms_of(const struct cuda_backend *cuda, const struct erg_kernel *kernel)
 {
     return kernel->leave_sms ? cuda->cuda.sms - kernel->leave_sms : 0;
@@ -465,8 +465,7 @@ static void cuda_group_window(struct erg_backend *backend, struct erg_group *gro
     erg_cuda_group_window((struct erg_cuda_group *)group, first, stride);
 }
 
-/* Groups are freed with the backend: they are connected in the order of the calls that made them.
- */
+/* Groups are freed with the backend, because they are connected in the order of their creation. */
 static void cuda_group_free(struct erg_backend *backend, struct erg_group *group)
 {
     (void)backend;
@@ -500,7 +499,7 @@ static int cuda_count(struct erg_backend *backend, uint64_t *number, struct erg_
     return erg_cuda_stream_count(stream_of(stream), number, err);
 }
 
-/* ---- the door ---- */
+/* ---- open and close ---- */
 
 static void cuda_close(struct erg_backend *backend)
 {

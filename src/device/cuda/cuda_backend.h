@@ -7,9 +7,11 @@
 
 #include "device/backend.h"
 
-/* A backend on a GPU by CUDA's number, with the ranks of a rendezvous (NULL: none). Deterministic:
- * attention's gradients are summed in one order, which takes a workspace of the size of all scores.
- * ERG_NO_DEVICE without a GPU, or where a library is missing. */
+/*
+ * A backend on a GPU by CUDA's number, with the ranks of a rendezvous (NULL: none). Deterministic:
+ * attention's gradients are summed in one order, which needs a workspace of the size of all scores.
+ * ERG_NO_DEVICE if there is no GPU or a library is missing.
+ */
 int erg_cuda_backend_open(struct erg_backend **backend, int gpu, bool deterministic,
                           struct erg_rendezvous *rendezvous, struct erg_error *err);
 

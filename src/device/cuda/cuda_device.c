@@ -22,7 +22,7 @@ struct cuda_device {
     struct erg_gpus *sensors;
     size_t *sensor;                 /* [gpus]: index in `sensors` of each rank's GPU */
     struct erg_clock_group *clocks; /* NULL: clocks are not ours to set */
-    struct erg_error failure;       /* of a call that cannot say so itself */
+    struct erg_error failure;       /* of a call that cannot report it */
 };
 
 static struct cuda_device *self(struct erg_device *device)
@@ -30,7 +30,7 @@ static struct cuda_device *self(struct erg_device *device)
     return (struct cuda_device *)(void *)device;
 }
 
-/* The data of all ranks, this one included. */
+/* Sends a command to all ranks and executes it here. */
 static int command(struct cuda_device *device, struct device_message message, char *bytes,
                    struct erg_error *err)
 {
@@ -108,10 +108,11 @@ static int set_clock(struct erg_device *base, int clock_mhz, struct erg_error *e
                                                                                              : 0;
     if (clock_mhz == 0)
         return 0;
-    return erg_fail(err, ERG_NO_DEVICE,
-                    "locking the clock of %s at %d MHz: clocks are locked only when that was asked "
-                    "for by name",
-                    base->identity, clock_mhz);
+    return erg_fail(
+        err, ERG_NO_DEVICE,
+        "locking the clock of %s at %d MHz: clocks are locked only if that was requested "
+        "explicitly",
+        base->identity, clock_mhz);
 }
 
 static int64_t now_ns(struct erg_device *base)
@@ -232,7 +233,7 @@ static const struct erg_device_methods methods = {
     .span = span,
 };
 
-/* ---- the door ---- */
+/* ---- open and close ---- */
 
 /* PCI addresses have the same end, "0000:1b:00.0", in every notation of the domain. */
 static bool same_bus(const char *a, const char *b)

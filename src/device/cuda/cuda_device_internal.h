@@ -15,17 +15,16 @@ enum device_command {
     COMMAND_CLOSE,
 };
 
-/* A message of rank 0 to the others; the bytes of an enqueue's steps follow in a message of their
- * own. */
+/* A message of rank 0 to the others; the bytes of an enqueue's steps follow in a second message. */
 struct device_message {
     uint32_t command;
     uint32_t steps;
     uint64_t repeats, bytes;
-    int64_t delay_ns;         /* of the followers' run of an enqueue */
-    uint64_t pass, reference; /* of numbers */
+    int64_t delay_ns;         /* delay of the followers' run of an enqueue */
+    uint64_t pass, reference; /* passes to note or compare */
 };
 
-enum { DEVICE_ANSWER_S = 60 }; /* how long one rank waits for the others' answer */
+enum { DEVICE_ANSWER_S = 60 }; /* limit of a rank's wait for the others' answer */
 
 /* The state of each rank, and its data about all ranks. */
 struct device_rank {
@@ -42,7 +41,9 @@ int erg_device_rank_open(struct device_rank *rank, const struct erg_worker_optio
                          struct erg_error *err);
 int erg_device_rank_close(struct device_rank *rank, struct erg_error *err);
 
-/* Executes a command of rank 0 to all ranks, itself included; `bytes` are an enqueue's steps. */
+/*
+ * Executes a command that rank 0 sent to all ranks, including itself; `bytes`: an enqueue's steps.
+ */
 int erg_device_obey(struct device_rank *rank, const struct device_message *message, char *bytes,
                     struct erg_error *err);
 

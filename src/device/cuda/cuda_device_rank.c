@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Followers wait for the next command as long as rank 0 lives; its death is noticed sooner. */
+/* Followers wait for the next command as long as rank 0 lives; they notice its death sooner. */
 static const double patience_s = 1e9;
 
 static int gather(const struct erg_worker_options *options, const void *mine, size_t bytes,
@@ -26,7 +26,7 @@ static int check_machines(const struct erg_worker_options *options, struct erg_e
     for (int rank = 1; !status && rank < options->env->world; rank++)
         if (strncmp(all[rank], all[0], sizeof mine) != 0)
             status = erg_fail(err, ERG_INFEASIBLE,
-                              "measuring on several machines: rank %d is not on that of rank 0; "
+                              "measuring on several machines: rank %d is not on rank 0's machine; "
                               "expected all GPUs of a stage on one machine",
                               rank);
     free(all);
@@ -115,7 +115,7 @@ int erg_device_obey(struct device_rank *rank, const struct device_message *messa
     return 0;
 }
 
-/* The encoding of an enqueue's steps; the caller frees it. */
+/* Receives the encoded steps of an enqueue; the caller frees them. */
 static int receive(const struct erg_worker_options *options, size_t count, char **bytes,
                    struct erg_error *err)
 {

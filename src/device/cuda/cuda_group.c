@@ -14,25 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SMs of an exchange without a budget: enough for NVLink's rate. */
+/* SMs of an exchange without a budget: enough to saturate NVLink. */
 enum { EXCHANGE_SMS = 16 };
 
-/* Where a group's exchanges lie in a rank's memory, and its messages by turns. */
+/*
+ * The range of a group's exchanges in a rank's memory, and the distance of its two message buffers.
+ */
 struct exchange_window {
     uint64_t begin, stride; /* bytes */
 };
 
-/* There is one for each call that makes groups, also where this rank is in none: connecting them is
- * a world call. */
+/*
+ * There is one for each call that makes groups, even if this rank is in none, because connecting
+ * them is a world call.
+ */
 struct erg_cuda_group {
     int *ranks; /* [count], ascending */
     int count, place;
-    const char *first; /* of its window; NULL: offsets count from the memory's begin */
+    const char *first; /* start of its window; NULL: offsets count from the start of the memory */
     size_t stride;
-    bool alike; /* the ranks' memory or windows lie alike */
+    bool alike; /* the ranks' memory or windows have the same layout */
     struct erg_collective *peers;
-    struct erg_collective_buffer memory, view;  /* as it is mapped; from the windows on */
-    struct exchange_window window, peer_window; /* of two ranks */
+    struct erg_collective_buffer memory, view; /* the mapped memory; the part from the windows on */
+    struct exchange_window window, peer_window; /* for groups of two ranks */
     uint64_t sent, received;                    /* messages */
     ncclComm_t comm;
     struct erg_cuda_group *next;
@@ -40,7 +44,7 @@ struct erg_cuda_group {
 
 struct erg_cuda_groups {
     struct erg_rendezvous *rendezvous;
-    struct erg_cuda_group *first, **last; /* in the order in which they were made */
+    struct erg_cuda_group *first, **last; /* in order of creation */
     char *memory;
     size_t bytes;
     struct erg_nccl_library nccl;
@@ -100,7 +104,7 @@ struct memory_place {
 
 /* The data that each rank sends about one of its groups. */
 struct group_place {
-    int reaches; /* whether peers' memory serves it */
+    int reaches; /* whether it can use peers' memory */
     struct exchange_window window;
 };
 
@@ -117,7 +121,7 @@ static bool reaches_all(struct erg_cuda_group *group, const struct memory_place 
         one_layout &= place->layout == first->layout;
     }
     group->alike |= one_layout;
-    /* Two ranks whose memory differs send each other messages. */
+    /* Two ranks with different layouts send each other messages. */
     return one_machine && (group->count == 2 || group->count == 4 || group->count == 8) &&
            (group->alike || group->count == 2);
 }
@@ -137,7 +141,7 @@ static void close_peers(struct erg_cuda_group *group)
 static int open_peers(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                       const struct group_place *places, struct erg_error *err)
 {
-    const double never_s = 1e9; /* the host ends what waits for a rank that has died */
+    const double never_s = 1e9; /* the host ends work that waits for a rank that has died */
     const struct erg_launch_environment env = {
         .rank = erg_rendezvous_rank(groups->rendezvous),
         .world = erg_rendezvous_world(groups->rendezvous),
@@ -186,14 +190,14 @@ static struct erg_collective_shards shards_of(const struct erg_cuda_group *group
     return shards;
 }
 
-/* Messages lie at the two places of the sender's window by turns. */
+/* Messages alternate between the two buffers of the sender's window. */
 static int send_message(struct erg_cuda_group *group, const void *from, struct CUstream_st *stream,
                         struct erg_error *err)
 {
     const char *expected = (char *)group->view.memory + group->sent % 2 * group->window.stride;
     if (from != expected)
         return erg_fail(err, ERG_FAILED,
-                        "message %llu lies at %p, expected %p, since two buffers take turns",
+                        "message %llu is at %p, expected %p, since two buffers alternate",
                         (unsigned long long)group->sent, from, (const void *)expected);
     group->sent++;
     return erg_collective_send(group->peers, stream, err);
@@ -219,7 +223,7 @@ static int exchange_by_peers(struct erg_cuda_group *group, const struct erg_exch
     struct erg_collective_part part;
     if (!group->alike && e->kind != ERG_EXCHANGE_SEND && e->kind != ERG_EXCHANGE_RECEIVE)
         return erg_fail(err, ERG_FAILED,
-                        "an exchange of ranks whose memory does not lie alike; expected a message");
+                        "an exchange of ranks with different memory layouts; expected a message");
     switch (e->kind) {
     case ERG_EXCHANGE_ALL_REDUCE:
         part = (struct erg_collective_part){&group->view, (size_t)(from - first) / element,
@@ -242,8 +246,10 @@ static int exchange_by_peers(struct erg_cuda_group *group, const struct erg_exch
 
 static int open_library(struct erg_cuda_groups *groups, struct erg_error *err)
 {
-    /* Connections are made with their communicator: a first call that waits for its peer to make
-     * them would let stages wait for each other. */
+    /*
+     * Connections are made with their communicator: if the first call made them, stages could wait
+     * for each other.
+     */
     setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     if (!groups->has_nccl && erg_nccl_library_open(&groups->nccl, err) != 0)
         return -1;
@@ -251,7 +257,7 @@ static int open_library(struct erg_cuda_groups *groups, struct erg_error *err)
     return 0;
 }
 
-/* World call. The rank that names a group is its first one. */
+/* World call. The first rank of a group names it. */
 static int exchange_names(struct erg_cuda_groups *groups, const struct erg_cuda_group *group,
                           ncclUniqueId *all, struct erg_error *err)
 {
@@ -266,7 +272,7 @@ static int exchange_names(struct erg_cuda_groups *groups, const struct erg_cuda_
                                      ERG_RENDEZVOUS_PATIENCE_S, err);
 }
 
-/* Messages between two ranks connect when the first one is sent: both send one now. */
+/* NCCL connects two ranks when the first message is sent, so both send one now. */
 static int connect_pair(struct erg_cuda_groups *groups, const struct erg_cuda_group *group,
                         struct erg_error *err)
 {
@@ -355,8 +361,10 @@ static int exchange_by_nccl(struct erg_cuda_groups *groups, const struct erg_cud
 
 /* ---- both ---- */
 
-/* World call. Where peers' memory cannot be reached, as between GPUs without a link, NCCL has other
- * ways. */
+/*
+ * World call. If peers' memory cannot be accessed, as between GPUs without a link, NCCL has other
+ * ways.
+ */
 static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                          const struct memory_place *memories, struct erg_error *err)
 {
@@ -373,7 +381,7 @@ static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *
         reach = places[i].reaches;
     if (reach && (result = open_peers(groups, group, places, err)) != 0 &&
         erg_rendezvous_check(groups->rendezvous, NULL) == 0) {
-        erg_log(ERG_LOG_INFO, "NCCL connects ranks that cannot reach each other's memory (%s)",
+        erg_log(ERG_LOG_INFO, "NCCL connects ranks that cannot access each other's memory (%s)",
                 err->message);
         reach = false;
         result = 0;
@@ -399,7 +407,7 @@ int erg_cuda_groups_connect(struct erg_cuda_groups *groups, void *memory, size_t
     return result;
 }
 
-/* Kernels that wait for a missing rank end. */
+/* Ends kernels that wait for a missing rank. */
 static void abort_all(struct erg_cuda_groups *groups)
 {
     struct erg_error ignored;

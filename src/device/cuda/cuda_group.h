@@ -1,7 +1,7 @@
 /*
- * Groups of GPUs for the backend. The ranks of a group of 2, 4 or 8 GPUs of one machine reach each
- * other's memory and exchange by kernels of ours (collective.h), with an SM budget; other groups
- * exchange by NCCL, which takes the SMs that it likes.
+ * Groups of GPUs for the backend. The ranks of a group of 2, 4 or 8 GPUs of one machine access each
+ * other's memory and exchange by our own kernels (collective.h), with an SM budget. Other groups
+ * exchange by NCCL, which chooses its SMs.
  */
 #ifndef ERG_CUDA_GROUP_H
 #define ERG_CUDA_GROUP_H
@@ -23,7 +23,7 @@ struct erg_cuda_groups *erg_cuda_groups_new(struct erg_rendezvous *rendezvous);
 /* After erg_cuda_groups_disconnect(). NULL is fine. */
 void erg_cuda_groups_free(struct erg_cuda_groups *groups);
 
-/* As the backend's functions of these names. Groups are freed with all others. */
+/* Like the backend's functions of these names. All groups are freed together. */
 void erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **group,
                         const int *ranks, size_t count);
 void erg_cuda_group_window(struct erg_cuda_group *group, const void *first, size_t stride);
@@ -34,7 +34,7 @@ int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_grou
                             const struct erg_exchange *exchange, struct CUstream_st *stream,
                             struct erg_error *err);
 
-/* Waits for a stream; fails within moments when a rank dies, and ends what waits for it. */
+/* Waits for a stream. Fails soon after a rank dies, and ends work that waits for that rank. */
 int erg_cuda_groups_wait(struct erg_cuda_groups *groups, struct CUstream_st *stream,
                          struct erg_error *err);
 

@@ -1,6 +1,4 @@
-/*
- * How the room turns CUDA's status codes into sentences, and opens CUDA's libraries at run time.
- */
+/* Turns CUDA's status codes into messages, and opens CUDA's libraries at run time. */
 #ifndef ERG_CUDA_INTERNAL_H
 #define ERG_CUDA_INTERNAL_H
 
@@ -14,13 +12,13 @@ extern "C" {
 #endif
 
 /*
- * 0 when `status` is success, else fails with "<what was done>: <CUDA's words> (<code's name>)":
+ * 0 if `status` is success; otherwise fails with "<action>: <CUDA's message> (<name of the code>)":
  *     erg_cuda_check(cudaFree(p), err, "freeing %zu bytes of GPU memory", bytes)
  */
 int erg_cuda_check(cudaError_t status, struct erg_error *err, const char *format, ...)
     ERG_PRINTF(3, 4);
 
-/* After a kernel launch: whether it was accepted. */
+/* Call it after a kernel launch: checks that the launch was accepted. */
 int erg_cuda_check_launch(const char *kernel, struct erg_error *err);
 
 /* A function of a library, and where its pointer belongs in a table. */
@@ -30,9 +28,9 @@ struct erg_cuda_entry {
 };
 
 /*
- * Opens a shared library by its name, "libcublasLt.so.13", where the system's loader finds it or in
- * the usual folders of CUDA, and fills the table. ERG_NO_DEVICE when it is not there. It stays
- * loaded for good: these libraries keep threads and state that do not survive being closed.
+ * Opens a shared library by its name, "libcublasLt.so.13", by the system's loader or in CUDA's
+ * usual folders, and fills the table. ERG_NO_DEVICE if it is missing. It is never unloaded: these
+ * libraries keep threads and state that do not survive that.
  */
 int erg_cuda_library_open(const char *library, void *table, const struct erg_cuda_entry *entries,
                           size_t count, struct erg_error *err);

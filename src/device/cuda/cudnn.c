@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char library_name[] = "libcudnn.so.9";
-enum { OLDEST_VERSION = 91000 }; /* the first that masks with minus infinity */
+enum { OLDEST_VERSION = 91000 }; /* the first version that masks with minus infinity */
 
 static const struct erg_cuda_entry entries[] = {
     {"cudnnGetVersion", offsetof(struct erg_cudnn, get_version)},

@@ -31,19 +31,22 @@ struct erg_cudnn {
     __typeof__(&cudnnBackendFinalize) finalize;
     __typeof__(&cudnnBackendExecute) execute;
 
-    /* The runtime's versions of these refuse kernels that it did not load itself. */
+    /*
+     * The driver's functions, because those of the runtime refuse kernels that it did not load
+     * itself.
+     */
     __typeof__(&cuGraphKernelNodeGetParams) get_kernel_params;
     __typeof__(&cuGraphKernelNodeSetParams) set_kernel_params;
 
     cudnnHandle_t handle;
     struct CUstream_st *capture_stream; /* for calls with a budget outside a capture */
     int sms;
-    bool is_hopper;    /* has the kernels that take a budget of SMs */
-    char *plan_folder; /* NULL: plans are not kept */
-    char *identity;    /* the inputs of a saved plan other than its graph: cuDNN and the GPU */
+    bool is_hopper;    /* has kernels with a budget of SMs */
+    char *plan_folder; /* NULL: plans are not stored */
+    char *identity;    /* what a saved plan depends on besides its graph: cuDNN and the GPU */
 };
 
-/* "doing: cuDNN says …", with its own last message. Lack of support is ERG_NO_DEVICE. */
+/* Fails with "doing: cuDNN reports …" and its last message. Lack of support is ERG_NO_DEVICE. */
 int erg_cudnn_check(const struct erg_cudnn *cudnn, cudnnStatus_t status, const char *doing,
                     struct erg_error *err);
 
@@ -57,7 +60,7 @@ int erg_cudnn_get(const struct erg_cudnn *cudnn, cudnnBackendDescriptor_t descri
                   int64_t capacity, int64_t *count, void *values, struct erg_error *err);
 int erg_cudnn_finalize(const struct erg_cudnn *cudnn, cudnnBackendDescriptor_t descriptor,
                        const char *what, struct erg_error *err);
-/* Sets *descriptor to NULL; one that is NULL already is fine. */
+/* Destroys *descriptor, which may be NULL, and sets it to NULL. */
 void erg_cudnn_destroy(const struct erg_cudnn *cudnn, cudnnBackendDescriptor_t *descriptor);
 
 #endif

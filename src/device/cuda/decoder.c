@@ -45,7 +45,7 @@ static void count_weights(struct erg_decoder *decoder)
     counts[ERG_WEIGHT_FC2] = h * decoder->ffn;
 }
 
-static size_t rounded_up(size_t count) /* so that every tensor is aligned to 16 bytes and more */
+static size_t rounded_up(size_t count) /* so that every tensor is aligned to at least 16 bytes */
 {
     return (count + 127) / 128 * 128;
 }
@@ -72,13 +72,13 @@ static int make_weights(struct erg_decoder *decoder, size_t index, struct erg_er
     for (int i = 0; i < ERG_WEIGHTS; i++) {
         size_t count = decoder->weight_counts[i];
         if (!count)
-            continue; /* NULL says so */
+            continue; /* NULL: not in the model */
         layer->weights[i] = weights;
         layer->gradients[i] = gradients;
         weights += rounded_up(count);
         gradients += rounded_up(count);
         bool vector = is_vector((enum erg_decoder_weight)i);
-        /* The ranks' shares are different parts of one matrix, the vectors are the same. */
+        /* The ranks' shares of a matrix differ; vectors are the same on all ranks. */
         uint64_t seed = decoder->options.seed + 1000 * index + 10 * (uint64_t)i;
         if (!vector)
             seed += (uint64_t)decoder_place(decoder, ERG_MESH_TENSOR) << 32;
@@ -195,11 +195,11 @@ static int make_shared(struct erg_decoder *decoder, struct erg_error *err)
     return fill_rope_table(decoder, table_bytes, err);
 }
 
-/* So that gradients are those of something before a first forward pass has been run, too. */
+/* Fills activations, so that gradients are meaningful even before a first forward pass. */
 static int fill(struct erg_decoder *decoder, struct erg_error *err)
 {
     size_t count = decoder->tokens * decoder->hidden;
-    /* Context ranks have other tokens. */
+    /* Context ranks have different tokens. */
     uint64_t seed =
         decoder->options.seed + ((uint64_t)decoder_place(decoder, ERG_MESH_CONTEXT) << 32);
     float stream = decoder->options.middle ? 4 : 1;
@@ -213,7 +213,7 @@ static int fill(struct erg_decoder *decoder, struct erg_error *err)
                : 0;
 }
 
-/* ---- the door ---- */
+/* ---- open and close ---- */
 
 static int check_model(const struct erg_model *model, size_t tensor, struct erg_error *err)
 {
@@ -229,13 +229,13 @@ static int check_model(const struct erg_model *model, size_t tensor, struct erg_
     if ((size_t)model->kv_heads % tensor != 0)
         return erg_fail(err, ERG_INFEASIBLE,
                         "preparing %s for the GPU: its %ld KV groups are fewer than the tensor "
-                        "degree of %zu, and groups that several GPUs hold are not executed; "
+                        "degree of %zu, and groups that several GPUs share are not supported; "
                         "expected a tensor degree that divides them",
                         model->name, model->kv_heads, tensor);
     if (!lack)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
-                    "preparing %s for the GPU: it has %s, for which there is no kernel; "
+                    "preparing %s for the GPU: it has %s, which has no kernel; "
                     "expected RMSNorm, rotary positions and SwiGLU without biases",
                     model->name, lack);
 }
@@ -317,7 +317,7 @@ int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_o
                           : erg_decoder_forward(decoder, layer, code->parts, rows, launch, err);
 }
 
-/* The buffer that holds what an op of enum erg_model_op_id has computed. */
+/* The buffer of the result of an op of enum erg_model_op_id. */
 static int buffer_of(int part)
 {
     switch (part) {

@@ -1,6 +1,6 @@
 /*
- * Attention of a decoder: of whole sequences, or of this rank's two chunks of each against the keys
- * and values that the context ranks exchange.
+ * Attention of a decoder: for whole sequences, or for this rank's two chunks of each with the keys
+ * and values that context ranks exchange.
  */
 #include "device/cuda/decoder_internal.h"
 
@@ -75,7 +75,7 @@ static struct erg_attention_buffers buffers_of(const struct erg_decoder *decoder
     return buffers;
 }
 
-/* The high chunk sees all that the low one sees. */
+/* The high chunk sees all keys that the low one sees. */
 static int add_low(struct erg_decoder *decoder, struct decoder_rows rows,
                    struct CUstream_st *stream, struct erg_error *err)
 {
@@ -197,7 +197,7 @@ static int make_exchange(struct erg_decoder *decoder, struct erg_error *err)
                : 0;
 }
 
-/* For the microbatch and half of it, with one workspace for all. */
+/* Makes attention for the microbatch and half of it, with one workspace for all. */
 static int make_attention(struct erg_decoder *decoder, struct decoder_attention *made,
                           bool repeatable, struct erg_error *err)
 {

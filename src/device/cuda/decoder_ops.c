@@ -1,4 +1,4 @@
-/* The operations of a decoder, forward and backward: which kernel on which tensors. */
+/* The operations of a decoder, forward and backward: their kernels and tensors. */
 #include "device/cuda/decoder_internal.h"
 
 #include "device/cuda/kernels.h"
@@ -23,15 +23,17 @@ static struct erg_ops_qkv qkv_shape(const struct erg_decoder *decoder, struct de
 
 /* ---- forward ---- */
 
-/* With `add`, the residual add that closes the layer before comes first. */
+/* With `add`, starts with the residual add that closes the previous layer. */
 static int norm_a(struct erg_decoder *decoder, size_t layer, bool add, struct decoder_rows rows,
                   const struct erg_decoder_launch *launch, struct erg_error *err)
 {
     struct decoder_activations *act = &decoder->layers[layer].act;
     erg_bf16 *residual = act->x_a, *sum = NULL;
     if (add) {
-        /* The first layer has nothing before it; in steady-state measurements its input stands for
-         * the stream and must not change. */
+        /*
+         * The first layer has no predecessor; in steady-state measurements its input replaces the
+         * stream and must not change.
+         */
         residual = layer ? decoder->layers[layer - 1].act.x_m : decoder->input;
         sum = at(layer ? act->x_a : decoder->output, decoder->hidden, rows);
     }
@@ -111,8 +113,10 @@ int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned part
         return linear(decoder, rows, decoder->ffn, h, act->act, w[ERG_WEIGHT_FC2],
                       decoder->reduce[DECODER_REDUCE_M], launch, err);
     case PART(BDA_M):
-        /* Only the last layer's sum is needed; of the others, when they are replayed, it is the
-         * input of the next one, which was kept. */
+        /*
+         * Only the last layer's sum is needed; in a replay, that of another layer is the input of
+         * the next one, which was kept.
+         */
         if (layer + 1 < (size_t)decoder->options.layers)
             return 0;
         return erg_cuda_add_bias(rows.count, h, at(act->x_m, h, rows),
@@ -141,7 +145,9 @@ static int linear_gradient(struct erg_decoder *decoder, bool weights, struct dec
                                at(d_y, outputs, rows), weight, at(d_x, inputs, rows), launch, err);
 }
 
-/* Through a norm and the fork before it: d_in = d_stream + gradient through the norm. */
+/*
+ * The gradient through a norm and the fork before it: d_in = d_stream + gradient through the norm.
+ */
 static int norm_gradient(struct erg_decoder *decoder, struct decoder_rows rows, erg_bf16 *x,
                          const erg_bf16 *weight, const float *inv, int reduce, erg_bf16 *d_stream,
                          erg_bf16 *d_in, float *d_weight, const struct erg_decoder_launch *launch,
@@ -167,7 +173,7 @@ int erg_decoder_backward(struct erg_decoder *decoder, size_t layer, const struct
              *reduce_m = decoder->reduce[DECODER_REDUCE_M];
     erg_bf16 *d_out = decoder_output_gradient(decoder, layer);
     switch (code->parts) {
-    case PART(BDA_M): /* the gradient of the layer's output is that of both summands */
+    case PART(BDA_M): /* both summands have the gradient of the layer's output */
         return 0;
     case PART(FC2):
         return linear_gradient(decoder, code->weights, rows, f, h, act->act, w[ERG_WEIGHT_FC2],

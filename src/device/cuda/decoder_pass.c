@@ -1,4 +1,4 @@
-/* A plain pass through all that a decoder has, op by op. */
+/* A plain pass through a whole decoder, op by op. */
 #include "device/cuda/decoder_internal.h"
 
 enum { COMM_SMS = 16 };
@@ -54,7 +54,7 @@ static const struct pass_op backward_ops[] = {
 static const struct pass_op embedding_gradient_ops[] = {{PART(EMBEDDING), true, false, 0}};
 #undef PART
 
-/* Among as many ranks as there are. */
+/* Communicates among all ranks of the group. */
 static int communicate(struct erg_decoder *decoder, size_t layer, int part,
                        struct CUstream_st *stream, struct erg_error *err)
 {

@@ -1,4 +1,4 @@
-/* Which algorithm each product of a decoder runs best with. */
+/* Finds the best algorithm for each product of a decoder. */
 #include "base/log.h"
 #include "device/cuda/decoder_internal.h"
 
@@ -57,7 +57,7 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
     size_t count = sizeof products / sizeof *products - !decoder->options.head;
     for (size_t i = 0; i < count; i++)
         for (int kind = ERG_GEMM_FORWARD; kind <= ERG_GEMM_WEIGHT_GRADIENT; kind++)
-            /* Halves meet a collective; the whole never does, and neither does the head. */
+            /* Halves run next to a collective; the whole microbatch and the head never do. */
             for (int half = 0; half <= (decoder->options.sequences % 2 == 0 && i < 4); half++)
                 for (int bounded = 0; bounded <= half; bounded++)
                     if (tune(decoder, &products[i], (enum erg_gemm_kind)kind,

@@ -97,7 +97,7 @@ static int make_head(struct erg_decoder *decoder, struct erg_error *err)
                : 0;
 }
 
-/* Random tokens, until there are others. */
+/* Random tokens, until the caller sets others. */
 static int fill_tokens(struct erg_decoder *decoder, struct erg_error *err)
 {
     int32_t *ids = erg_xcalloc(decoder->tokens, sizeof *ids);
@@ -137,7 +137,7 @@ int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, cons
     size_t bytes = decoder->tokens * sizeof *ids;
     int status = 0;
     if (decoder->options.embedding) {
-        /* A nanobatch's gradient walks its own tokens: each half is in order for itself. */
+        /* A nanobatch's gradient needs only its own tokens, so each half is sorted separately. */
         int32_t *order = erg_xcalloc(decoder->tokens, sizeof *order);
         size_t half = decoder->options.sequences % 2 ? decoder->tokens : decoder->tokens / 2;
         for (size_t first = 0; first < decoder->tokens; first += half)

@@ -8,15 +8,16 @@
 
 struct erg_executor {
     struct erg_decoder *decoder;
-    int sms;                                /* of the GPU */
-    struct CUstream_st *compute, *comm;     /* of captures */
-    struct CUstream_st *launch;             /* of runs: one may be captured while another runs */
+    int sms;                            /* of the GPU */
+    struct CUstream_st *compute, *comm; /* of captures */
+    struct CUstream_st
+        *launch; /* of runs, separate so that one may be captured while another runs */
     struct CUevent_st *launched, *finished; /* the slot was reached; the communication is done */
 };
 
 struct erg_graph_run {
     struct erg_executor *executor;
-    cudaGraphExec_t graphs[2]; /* launched by turns */
+    cudaGraphExec_t graphs[2]; /* launched alternately */
     size_t count, launched;
 };
 
@@ -59,10 +60,10 @@ struct CUstream_st *erg_executor_stream(const struct erg_executor *executor)
 
 /* ---- one step ---- */
 
-/* Where a nanobatch has got to. */
+/* The progress of a nanobatch. */
 struct nanobatch_cursor {
     enum erg_run_mode mode;
-    size_t layer; /* FORWARD: of the next norm_a; BACKWARD: of the next op */
+    size_t layer; /* FORWARD: layer of the next norm_a; BACKWARD: of the next op */
 };
 
 /* The layer of an op, in the order of execution. */
@@ -72,14 +73,16 @@ static size_t advance(struct nanobatch_cursor *cursor, const struct erg_op_code 
     if (cursor->mode == ERG_RUN_FORWARD)
         return opens ? cursor->layer++ : cursor->layer - 1;
     size_t layer = cursor->layer;
-    /* Backward, norm_a is the last op of its layer; in a replay of its forward it changes
-     * nothing. */
+    /*
+     * In the backward, norm_a is the last op of its layer; in a replay of its forward it changes
+     * nothing.
+     */
     if (cursor->mode == ERG_RUN_BACKWARD && opens && code->backward && cursor->layer > 0)
         cursor->layer--;
     return layer;
 }
 
-/* The layer of the op that the nanobatch ran last: its communication is about that one. */
+/* The layer of the nanobatch's latest op, to which its communication belongs. */
 static size_t latest_layer(const struct nanobatch_cursor *cursor)
 {
     return cursor->mode == ERG_RUN_FORWARD && cursor->layer > 0 ? cursor->layer - 1 : cursor->layer;
@@ -105,8 +108,10 @@ static int run_step(struct erg_executor *executor, const struct erg_run_step *it
     const struct erg_task *task = &item->step.task;
     bool communicates = task->comm.kind != ERG_COMM_NONE;
     struct nanobatch_cursor *cursor = &cursors[item->nanobatch == 1];
-    /* As it was before this step's compute, which is of the other nanobatch; the whole microbatch
-     * communicates after its own. */
+    /*
+     * The cursor before this step's compute, which belongs to the other nanobatch; the whole
+     * microbatch communicates after its own compute.
+     */
     const struct nanobatch_cursor *comm_cursor = &cursors[item->nanobatch == 0];
     int first = 0, comm_first = 0;
     if (item->nanobatch == 1)
@@ -132,7 +137,7 @@ static int run_step(struct erg_executor *executor, const struct erg_run_step *it
 
 /* ---- runs ---- */
 
-/* The outputs of a step's compute that ranks can add up, as the bits of communications' parts. */
+/* The outputs of a step's compute that ranks can sum, as bits of communication parts. */
 static unsigned written_parts(const struct erg_task *task)
 {
 #define PART(id) (1u << ERG_MODEL_##id)
@@ -155,7 +160,7 @@ static unsigned written_parts(const struct erg_task *task)
     return written;
 }
 
-/* One of the parts that are written, those of training first; -1 where there is none. */
+/* One of the written parts, those of training first; -1: none. */
 static int any_written(unsigned written)
 {
     static const int parts[] = {ERG_MODEL_REDUCE_A, ERG_MODEL_REDUCE_M, ERG_MODEL_BDA_M,
@@ -167,9 +172,9 @@ static int any_written(unsigned written)
 }
 
 /*
- * A partition is run over and over. Where no compute of the run writes the buffer that it sums,
- * that buffer would grow until it overflows. Then the sum is taken of something that the run does
- * write, of the same size. With `swap` the nanobatches change places.
+ * A partition runs repeatedly. If no compute of the run writes the buffer that it sums, that buffer
+ * would grow until it overflows; then the sum uses a buffer of the same size that the run writes.
+ * `swap` exchanges the nanobatches.
  */
 static struct erg_run_step *make_steady(const struct erg_run_step *steps, size_t count, bool swap)
 {
@@ -194,7 +199,7 @@ static int capture(struct erg_executor *executor, const struct erg_run_step *ste
                    enum erg_run_mode mode, struct erg_error *err)
 {
     size_t last = (size_t)erg_decoder_layers(executor->decoder) - 1;
-    /* Steady runs are the last layer's: only that one has all ops to do. */
+    /* Steady runs use the last layer, the only one with all ops. */
     struct nanobatch_cursor start = {mode, mode == ERG_RUN_FORWARD ? 0 : last};
     struct nanobatch_cursor cursors[2] = {start, start};
     for (size_t i = 0; i < count; i++)
@@ -207,7 +212,7 @@ static int add_graph(struct erg_graph_run *run, const struct erg_run_step *steps
                      enum erg_run_mode mode, struct erg_error *err)
 {
     struct erg_executor *executor = run->executor;
-    /* Thread-local: other threads go on allocating and reading sensors meanwhile. */
+    /* Thread-local mode: other threads may allocate and read sensors during the capture. */
     if (erg_cuda_check(cudaStreamBeginCapture(executor->compute, cudaStreamCaptureModeThreadLocal),
                        err, "starting to capture %zu steps", count))
         return -1;

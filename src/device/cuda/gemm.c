@@ -113,7 +113,7 @@ static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLt
  *     y' = weight x'        (outputs x tokens): weight stored as its transpose
  *     d_x' = weight' d_y'   (inputs x tokens)
  *     d_weight' = x' d_y    (inputs x outputs): d_y stored as its transpose
- * In its words the left factor is `a` and the right one `b`.
+ * cuBLASLt calls the left factor `a` and the right one `b`.
  */
 static cublasStatus_t describe(const struct erg_cublaslt *library, struct erg_gemm_product *product,
                                const void *bias)
@@ -221,8 +221,10 @@ const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
     return NULL;
 }
 
-/* Makes the choice for a product's shape its best answer, if it can compute the product: as an
- * additional answer, or in place of the last one if the list is full. */
+/*
+ * Makes the choice for a product's shape the best answer, if it can compute the product: as an
+ * additional answer, or replacing the last one if the list is full.
+ */
 static void take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product,
                         const struct erg_gemm_choice *choice)
 {

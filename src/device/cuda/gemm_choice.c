@@ -1,6 +1,6 @@
 /*
- * Which algorithm a product runs with in a whole run: cuBLASLt's own answers and others of the same
- * family, timed in this GPU's steady state and kept as a file.
+ * Chooses the algorithm of a product for a whole run: times cuBLASLt's own answers and others of
+ * the same family in this GPU's steady state, and stores the result in a file.
  */
 #include "base/log.h"
 #include "base/memory.h"
@@ -17,9 +17,9 @@
 
 enum {
     MAX_CANDIDATES = 256,
-    FINALISTS = 8, /* that are timed in the steady state */
+    FINALISTS = 8, /* timed in the steady state */
     ROUNDS = 2,
-    ROWS = 24, /* of the result, that are compared */
+    ROWS = 24, /* of the result to compare */
     REVISION = 1,
     FILE_LIMIT_BYTES = 1 << 16,
 };
@@ -29,7 +29,7 @@ static const double least_flop = 5e10;
 static const double settle_ms = 40, timing_ms = 80;
 /* An algorithm that took longer than the fastest by this factor is not timed again. */
 static const double margin = 1.02;
-static const double tolerance = 1e-2; /* of bf16's roundings; another order of sums */
+static const double tolerance = 1e-2; /* for bf16 rounding with another order of sums */
 
 struct contender {
     cublasLtMatmulAlgo_t algorithm;
@@ -40,7 +40,7 @@ struct search {
     struct erg_gemm_trial trial;
     struct contender items[MAX_CANDIDATES];
     size_t count;
-    void *memory;                  /* of operands and workspace */
+    void *memory;                  /* holds operands and workspace */
     size_t rows, row_bytes, bytes; /* of c */
     char *expected;                /* ROWS rows of c, by cuBLASLt's first answer */
 };
@@ -79,8 +79,8 @@ static bool configure(const struct erg_cublaslt *library, cublasLtMatmulAlgo_t *
 }
 
 /*
- * The heuristics know a handful of the tiles that a family of kernels has. On H100 at its power
- * limit others, as of 128 x 176, compute the products of a 1B model up to 9 % faster.
+ * The heuristics return only a few of the tile sizes of a family of kernels. On H100 at its power
+ * limit others, such as 128 x 176, compute the products of a 1B model up to 9 % faster.
  */
 static void add_family(struct search *s, const cublasLtMatmulAlgo_t *member)
 {
@@ -121,7 +121,7 @@ static size_t rounded(size_t bytes)
            ERG_GEMM_CHOICE_ALIGNMENT;
 }
 
-/* Random operands: products of zeros draw less power, and are faster. */
+/* Random operands: products of zeros draw less power and are faster. */
 static int make_operands(struct search *s, const struct erg_gemm_shape *shape,
                          struct erg_error *err)
 {
@@ -148,7 +148,7 @@ static int make_operands(struct search *s, const struct erg_gemm_shape *shape,
 
 /* ---- results ---- */
 
-/* Some rows of the product by an algorithm, from the first to the last. */
+/* Computes some rows of the product by an algorithm, from the first to the last. */
 static int compute_rows(const struct search *s, const cublasLtMatmulAlgo_t *algorithm, char *rows,
                         struct erg_error *err)
 {
@@ -181,7 +181,7 @@ static double value_at(const struct search *s, const char *rows, size_t i)
     return (double)value;
 }
 
-/* Whether an algorithm computes what cuBLASLt's first answer computes. */
+/* Checks that an algorithm gives the same result as cuBLASLt's first answer. */
 static int check_result(const struct search *s, const cublasLtMatmulAlgo_t *algorithm, bool *sound,
                         struct erg_error *err)
 {
@@ -208,8 +208,10 @@ static int by_time(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Once each, the first time to load the kernel; keeps the fastest and cuBLASLt's first. Algorithms
- * that fail are dropped, even the first. */
+/*
+ * Times each once, after a run that loads the kernel; keeps the fastest and cuBLASLt's first. Drops
+ * algorithms that fail, even the first.
+ */
 static int preselect(struct search *s, struct erg_error *err)
 {
     size_t run = 0;
@@ -231,8 +233,8 @@ static int preselect(struct search *s, struct erg_error *err)
 }
 
 /*
- * Long enough, one after the other, that the GPU's power limit sets the clock that each of them can
- * have: in short turns the thrifty would pay for the others.
+ * Times each long enough that the GPU's power limit sets the clock for that algorithm alone: with
+ * short alternating runs, those of low power would be slowed down by the others.
  */
 static int time_finalists(struct search *s, double once, struct erg_error *err)
 {
@@ -255,7 +257,7 @@ static int time_finalists(struct search *s, double once, struct erg_error *err)
     return 0;
 }
 
-/* The fastest whose result is right. */
+/* The fastest algorithm with the right result. */
 static int find_best(struct search *s, cublasLtMatmulAlgo_t *best, struct erg_error *err)
 {
     const struct erg_gemm_shape *shape = &s->trial.product->shape;
@@ -278,11 +280,12 @@ static int find_best(struct search *s, cublasLtMatmulAlgo_t *best, struct erg_er
         if (check_result(s, best, &sound, err))
             return -1;
         if (sound)
-            erg_log(ERG_LOG_DEBUG,
-                    "%s, %zu tokens, %zu -> %zu: of %zu algorithms the best %.4f ms, cuBLASLt's "
-                    "first %.4f",
-                    erg_gemm_kind_name(shape->kind), shape->tokens, shape->inputs, shape->outputs,
-                    all, s->items[i].ms, first_ms);
+            erg_log(
+                ERG_LOG_DEBUG,
+                "%s, %zu tokens, %zu -> %zu: the best of %zu algorithms takes %.4f ms, cuBLASLt's "
+                "first %.4f",
+                erg_gemm_kind_name(shape->kind), shape->tokens, shape->inputs, shape->outputs, all,
+                s->items[i].ms, first_ms);
     }
     if (!sound)
         *best = first;
@@ -342,7 +345,7 @@ static void write_choice(struct erg_text *text, const char *key,
     erg_text_release(&words);
 }
 
-/* False: there is none, or it is of something else or damaged. */
+/* False: there is none, or it is damaged or for something else. */
 static bool read_choice(const char *path, const char *key, cublasLtMatmulAlgo_t *algorithm)
 {
     char *text;
@@ -368,11 +371,11 @@ static void keep_choice(const char *folder, const char *path, const char *key,
     struct erg_text text = {0};
     write_choice(&text, key, algorithm);
     if (erg_dir_make(folder, &why) != 0 || erg_file_write(path, text.data, text.count, &why) != 0)
-        erg_log(ERG_LOG_DEBUG, "%s is not kept (%s)", key, why.message);
+        erg_log(ERG_LOG_DEBUG, "%s is not stored (%s)", key, why.message);
     erg_text_release(&text);
 }
 
-/* ---- the door ---- */
+/* ---- choice ---- */
 
 int erg_gemm_choose(struct erg_gemm *gemm, const struct erg_cuda *cuda, const char *folder,
                     const struct erg_gemm_shape *shape, struct erg_error *err)

@@ -9,7 +9,9 @@
 
 enum {
     ERG_GEMM_ANSWERS = 16,
-    /* Bytes: of operands that a choice is good for, as of all weights and activations of a stage.
+    /*
+     * The alignment in bytes that a choice requires; all weights and activations of a stage have
+     * it.
      */
     ERG_GEMM_CHOICE_ALIGNMENT = 256,
 };
@@ -38,9 +40,9 @@ struct erg_cublaslt {
 /* A shape with all its descriptors for cuBLASLt. */
 struct erg_gemm_product {
     struct erg_gemm_shape shape;
-    bool bounded;       /* to fewer SMs than all */
+    bool bounded;       /* limited to fewer than all SMs */
     bool biased;        /* y is a sum with a bias */
-    uint32_t alignment; /* of all three matrices, bytes, up to 256 */
+    uint32_t alignment; /* common alignment of all three matrices, bytes, up to 256 */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulHeuristicResult_t answers[ERG_GEMM_ANSWERS];
@@ -71,7 +73,7 @@ struct erg_gemm {
 struct erg_gemm_operands {
     const void *a, *b, *bias;
     void *c;
-    bool writes; /* a weight gradient is not added to c */
+    bool writes; /* writes c instead of adding a weight gradient to it */
 };
 
 const char *erg_gemm_kind_name(enum erg_gemm_kind kind);
@@ -85,15 +87,17 @@ int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
 const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
                                               const struct erg_gemm_shape *shape);
 
-/* Remembers a choice, the first of its shape: products of that shape run with it, those that were
- * asked for before, too. */
+/*
+ * Stores a choice, the first of its shape: all products of that shape use it, including cached
+ * ones.
+ */
 void erg_gemm_adopt(struct erg_gemm *gemm, const struct erg_gemm_choice *choice);
 
 int erg_gemm_enqueue(const struct erg_gemm *gemm, const struct erg_gemm_product *product,
                      const cublasLtMatmulAlgo_t *algorithm, const struct erg_gemm_operands *o,
                      int sms, void *workspace, struct CUstream_st *stream, struct erg_error *err);
 
-/* One product with its arguments, to be timed between two events. */
+/* One product with its arguments, for timing between two events. */
 struct erg_gemm_trial {
     struct erg_gemm *gemm;
     struct erg_gemm_product *product;
@@ -107,11 +111,14 @@ struct erg_gemm_trial {
 int erg_gemm_trial_begin(struct erg_gemm_trial *trial, struct erg_error *err);
 void erg_gemm_trial_end(struct erg_gemm_trial *trial);
 
-/* Milliseconds of one product by an algorithm, after `lead` that are not timed; blocks. */
+/* Milliseconds of one product by an algorithm, after `lead` untimed ones; blocks. */
 int erg_gemm_trial_time(const struct erg_gemm_trial *trial, const cublasLtMatmulAlgo_t *algorithm,
                         int lead, int repeats, double *ms, struct erg_error *err);
 
-/* Runs the first answer until the GPU is hot, unless a timing ended just now; its milliseconds. */
+/*
+ * Runs the first answer until the GPU is hot, unless a timing has just ended; gives its
+ * milliseconds.
+ */
 int erg_gemm_trial_heat(const struct erg_gemm_trial *trial, double *once, struct erg_error *err);
 
 #endif

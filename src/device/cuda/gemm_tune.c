@@ -5,8 +5,10 @@
 #include "device/cuda/gemm_internal.h"
 
 enum { ROUNDS = 5 };
-/* Milliseconds of warm-up before timing, skipped if another product was timed less than hot_ms
- * before; and of one timing. */
+/*
+ * Milliseconds of warm-up before timing, skipped if another product was timed less than hot_ms ago;
+ * and of one timing.
+ */
 static const double warm_ms = 300, hot_ms = 100, timing_ms = 4;
 
 int erg_gemm_trial_begin(struct erg_gemm_trial *trial, struct erg_error *err)
@@ -61,7 +63,7 @@ int erg_gemm_trial_heat(const struct erg_gemm_trial *trial, double *once, struct
     return 0;
 }
 
-/* Rounds go over all answers, so that a slow drift of the clock meets all alike. */
+/* Each round times all answers, so that a slow drift of the clock affects all equally. */
 static int time_answers(const struct erg_gemm_trial *trial, double *medians, struct erg_error *err)
 {
     const struct erg_gemm_product *product = trial->product;

@@ -3,11 +3,10 @@
  * the stream. All pointers are GPU memory, 16-byte aligned, and rows are multiples of 8 elements
  * (16 bytes); other shapes are errors.
  *
- * Each kernel passes once over its tensors, 16 bytes a load, and adds in float. Results do not
- * depend on the number of free SMs or on concurrent work, bit for bit: sums over tokens (the
- * gradients of weights) and over weights have a fixed order in two stages, without atomics. Their
- * first stage writes into `scratch`, whose size a function next to the kernel returns; two streams
- * need two.
+ * Each kernel reads its tensors once, 16 bytes per load, and adds in float. Results do not depend
+ * on the number of free SMs or on concurrent work, bit for bit: sums over tokens (the gradients of
+ * weights) and over weights have a fixed order in two stages, without atomics. Their first stage
+ * writes into `scratch`, whose size a function next to the kernel returns; two streams need two.
  */
 #ifndef ERG_CUDA_KERNELS_H
 #define ERG_CUDA_KERNELS_H
@@ -28,7 +27,7 @@ struct CUstream_st;
 int erg_cuda_embedding_forward(size_t tokens, size_t hidden, size_t first, size_t rows,
                                const int32_t *ids, const erg_bf16 *table, erg_bf16 *out,
                                struct CUstream_st *stream, struct erg_error *err);
-/* `order` is made on the host, where the ids come from. */
+/* `order` is computed on the host, where the ids come from. */
 int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t first, size_t rows,
                                 const int32_t *ids, const int32_t *order, const erg_bf16 *d_out,
                                 float *d_table, struct CUstream_st *stream, struct erg_error *err);
@@ -74,7 +73,7 @@ size_t erg_cuda_bias_gradient_scratch(size_t tokens, size_t width);
 int erg_cuda_bias_gradient(size_t tokens, size_t width, const erg_bf16 *d_y, float *d_bias,
                            void *scratch, struct CUstream_st *stream, struct erg_error *err);
 
-/* Heads are multiples of 16 elements up to 256. */
+/* Head dimensions are multiples of 16, at most 256. */
 int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
                           const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
                           erg_bf16 *out, size_t out_row, struct CUstream_st *stream,
@@ -95,8 +94,9 @@ int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_bf16 *gate_u
 
 int erg_cuda_gelu_forward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
                           erg_bf16 *out, struct CUstream_st *stream, struct erg_error *err);
-size_t erg_cuda_gelu_backward_scratch(size_t tokens, size_t width); /* bytes; of a bias */
-/* d_bias, of the bias before GELU: NULL where there is none. */
+size_t erg_cuda_gelu_backward_scratch(size_t tokens,
+                                      size_t width); /* bytes; for the gradient of a bias */
+/* d_bias: of the bias before GELU; NULL: no bias. */
 int erg_cuda_gelu_backward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
                            const erg_bf16 *d_out, erg_bf16 *d_x, float *d_bias, void *scratch,
                            struct CUstream_st *stream, struct erg_error *err);
@@ -122,8 +122,8 @@ int erg_cuda_to_element(size_t count, const float *from, erg_bf16 *to, struct CU
                         struct erg_error *err);
 
 /*
- * Random numbers, for first weights and for data to measure with (zeros draw less power).
- * out[i] is normal with this mean and standard deviation, a function of seed and i alone.
+ * Random numbers for initial weights and for data of measurements (zeros draw less power). out[i]
+ * is normal with this mean and standard deviation, a function of seed and i alone.
  */
 int erg_cuda_random_normal(size_t count, float mean, float sd, uint64_t seed, erg_bf16 *out,
                            struct CUstream_st *stream, struct erg_error *err);

@@ -7,7 +7,7 @@ using namespace erg;
 
 enum {
     THREADS = 256,
-    GELU_AHEAD = 2, /* backward: of a thread's rows are on their way at once, of x and of d_out */
+    GELU_AHEAD = 2, /* backward: rows of x and d_out that a thread has in flight */
     GELU_BLOCKS_OF_AN_SM = 4,
     GELU_MOST_BLOCKS = GELU_BLOCKS_OF_AN_SM * (PARTIAL_BLOCKS / 2),
 };
@@ -17,7 +17,7 @@ struct column_grid gelu_grid(size_t tokens, size_t width)
     return column_grid_of(tokens, width, GELU_AHEAD, GELU_MOST_BLOCKS);
 }
 
-/* Where a thread's vector lies: row and column of the output. */
+/* The position of a thread's vector: row and column of the output. */
 struct vector_place {
     size_t token, column;
 };

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS)
     store(out + i * VECTOR, pack(left));
 }
 
-/* A block takes THREADS x PER_THREAD vectors of one run, all of them on their way at once. */
+/* A block loads THREADS x PER_THREAD vectors of one run, all in flight at once. */
 __global__ void __launch_bounds__(THREADS)
     add_runs(uint32_t vectors, const erg_bf16 *x, size_t x_stride, erg_bf16 *to, size_t to_stride)
 {
@@ -89,7 +89,7 @@ extern "C" int erg_cuda_add_runs(size_t runs, size_t count, const erg_bf16 *x, s
         return -1;
     if (runs > MOST_RUNS || x_stride % VECTOR || to_stride % VECTOR)
         return erg_fail(err, ERG_FAILED,
-                        "adding %zu runs that lie %zu and %zu elements apart: expected at most %d "
+                        "adding %zu runs that are %zu and %zu elements apart: expected at most %d "
                         "and multiples of %d",
                         runs, x_stride, to_stride, MOST_RUNS, VECTOR);
     size_t vectors = count / VECTOR;

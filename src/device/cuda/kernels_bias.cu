@@ -6,7 +6,7 @@ namespace
 using namespace erg;
 
 enum {
-    AHEAD = 4, /* of a thread's rows are on their way at once */
+    AHEAD = 4, /* rows that a thread has in flight */
     BLOCKS_OF_AN_SM = 6,
     MOST_BLOCKS = BLOCKS_OF_AN_SM * (PARTIAL_BLOCKS / 2),
 };

@@ -9,7 +9,7 @@ enum {
     THREADS = 128,
     AHEAD = 4, /* vectors a thread loads before it stores the first */
     BACK_THREADS = 128,
-    PLACES = 3,     /* of the order, for each block of the backward pass */
+    PLACES = 3,     /* positions in the order, for each block of the backward pass */
     QUAD = 4,       /* elements of a thread there: 16 bytes of the float table */
     ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time; of equal positions */
     POSITION_THREADS = 256,
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(THREADS)
                       const erg_bf16 *table, erg_bf16 *out)
 {
     wait_for_last();
-    const size_t row = (size_t)ids[blockIdx.x] - first; /* wraps to something huge below first */
+    const size_t row = (size_t)ids[blockIdx.x] - first; /* a smaller id wraps to a huge number */
     const erg_bf16 *from = table + row * hidden;
     erg_bf16 *to = out + (size_t)blockIdx.x * hidden;
     for (uint32_t column = threadIdx.x * VECTOR; column < hidden;
@@ -54,10 +54,9 @@ __device__ inline float4 add_quad(float4 sum, uint2 d)
 }
 
 /*
- * `sum` and the gradients of what follows from place `at` on, as long as it is the same id. The
- * runs of frequent tokens are hundreds of places long: the next tokens are asked for while the
- * gradients of these are on their way, and gradients before it is known whether they belong to the
- * run.
+ * `sum` plus the gradients from place `at` on while the id is the same. Runs of frequent tokens are
+ * hundreds of places long: the next tokens are loaded while the gradients of these are in flight,
+ * and gradients before it is known whether they belong to the run.
  */
 __device__ float4 add_run(float4 sum, uint32_t at, int32_t id, uint32_t tokens, uint32_t hidden,
                           uint32_t column, const int32_t *ids, const int32_t *order,
@@ -86,11 +85,11 @@ __device__ float4 add_run(float4 sum, uint32_t at, int32_t id, uint32_t tokens, 
 }
 
 /*
- * Each block has PLACES of the order; where a new id starts, it adds up all the id's tokens, which
- * follow in the order. Independent loads are issued together: the tokens and ids of all places and
- * their neighbours, then the gradients and rows of the table; one place beyond is among them, as
- * most ids occur once or twice. Neighbouring blocks have neighbouring columns, and one thread four
- * of a row.
+ * Each block has PLACES positions of the order. Where a new id starts, it sums all tokens of the
+ * id, which follow in the order. Independent loads are issued together: the tokens and ids of all
+ * places and their neighbours, then the gradients and rows of the table. This includes one place
+ * beyond, as most ids occur once or twice. Neighbouring blocks have neighbouring columns, and one
+ * thread four of a row.
  */
 __global__ void __launch_bounds__(BACK_THREADS)
     embedding_backward(uint32_t tokens, uint32_t hidden, uint32_t blocks_per_row, size_t first,
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(BACK_THREADS)
     float4 was[PLACES], base, sum;
 #pragma unroll
     for (uint32_t k = 0; k < PLACES + 3; k++) {
-        const uint32_t at = start + k - 1; /* wraps before the first */
+        const uint32_t at = start + k - 1; /* wraps for the place before the first */
         token[k] = at < tokens ? order[at] : -1;
     }
 #pragma unroll
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(BACK_THREADS)
         id[k] = token[k] < 0 ? -1 : ids[token[k]];
 #pragma unroll
     for (int k = 0; k <= PLACES; k++) {
-        const size_t row = (size_t)id[k + 1] - first; /* wraps to something huge below first */
+        const size_t row = (size_t)id[k + 1] - first; /* a smaller id wraps to a huge number */
         const bool same = token[k] >= 0 && id[k + 1] == id[k];
         starts[k] = k < PLACES && token[k + 1] >= 0 && row < rows && !same;
         mine[k] = starts[k] || (k > 0 && mine[k - 1] && same);

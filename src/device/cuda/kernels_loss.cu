@@ -11,7 +11,7 @@ using namespace erg;
 enum {
     THREADS = 512,
     AHEAD = 4,               /* vectors a thread loads before it uses the first */
-    STEP = THREADS * VECTOR, /* elements between two of a thread's vectors */
+    STEP = THREADS * VECTOR, /* distance of a thread's vectors in elements */
     COMBINE_THREADS = 1024,
 };
 
@@ -53,7 +53,7 @@ struct partial_sum {
     float largest, sum;
 };
 
-/* exp() of two numbers' distance; numbers may be -inf, which counts only for the first one. */
+/* exp(number - largest); 1 if both are -inf. */
 __device__ inline float exp_below(float number, float largest)
 {
     return number == largest ? 1 : __expf(number - largest);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREADS)
     mine = threadIdx.x < THREADS / LANES ? warps[threadIdx.x] : (struct partial_sum){-INFINITY, 0};
     mine = join_lanes(mine);
     if (threadIdx.x == 0) {
-        size_t target = (size_t)targets[blockIdx.x] - first; /* wraps below first */
+        size_t target = (size_t)targets[blockIdx.x] - first; /* huge if below first */
         float *to = stats + 3 * (size_t)blockIdx.x;
         to[0] = mine.largest;
         to[1] = mine.sum;

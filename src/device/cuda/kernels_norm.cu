@@ -1,7 +1,7 @@
 /*
  * Residual add and a norm, RMSNorm or LayerNorm. A block holds whole rows, a thread V vectors of
- * each, so that every tensor passes once; several rows at a time keep enough loads in flight to
- * fill the memory.
+ * each, so that every tensor is read once; several rows at a time keep enough loads in flight to
+ * saturate the memory.
  */
 #include "device/cuda/vector.cuh"
 
@@ -10,19 +10,19 @@ namespace
 using namespace erg;
 
 enum {
-    ROWS = 4, /* of one block, forward; half as many where two tensors are read */
+    ROWS = 4, /* of one block, forward; half as many if two tensors are read */
     MAX_THREADS = 1024,
     ONE_VECTOR_THREADS = 512, /* forward; longer rows: two vectors a thread */
     MAX_HIDDEN = MAX_THREADS * 2 * VECTOR,
-    /* Backward: few threads of several vectors each wait less for each other in every row. */
+    /* Backward: few threads with several vectors each wait less for each other in every row. */
     BACK_THREADS = 128,
-    BACK_VECTORS = 4, /* of a thread, at most; then the threads grow in number */
+    BACK_VECTORS = 4, /* per thread at most; longer rows get more threads */
     MAX_BACK_THREADS = MAX_HIDDEN / VECTOR / BACK_VECTORS,
-    LONG_ROW = 2048, /* elements: two blocks of an SM fill the memory with rows on their way */
+    LONG_ROW = 2048, /* elements: two blocks per SM saturate the memory with rows in flight */
     SUM_THREADS = 1024,
-    SUM_COLUMNS = 8, /* a sector of each partial sum: the more blocks, the sooner all are read */
-    SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
-    AHEAD = 4, /* partial sums a thread reads at a time: those of 2048 blocks at once */
+    SUM_COLUMNS = 8, /* a sector of each partial sum: more blocks read all sooner */
+    SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed in parallel */
+    AHEAD = 4, /* partial sums that a thread reads at a time, 2048 blocks in all */
 };
 
 /* The addend before a norm: none, x, or x with a bias. */
@@ -32,7 +32,7 @@ enum added { NOTHING, X, BIASED_X };
 struct norm_tensors {
     const erg_bf16 *residual, *x, *x_bias, *weight, *bias;
     erg_bf16 *sum, *out;
-    float *stats; /* one of each row: 1 / rms; two with LayerNorm: mean, 1 / deviation */
+    float *stats; /* per row: 1 / rms; LayerNorm: mean, 1 / deviation */
 };
 
 template <int V, enum added ADDED, bool LAYER>
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
         weights[j] = column < hidden ? load(f.weight + column) : make_uint4(0, 0, 0, 0);
     }
-    float squares[ROWS_HERE] = {}, means[ROWS_HERE] = {}; /* of RMSNorm: 0 */
+    float squares[ROWS_HERE] = {}, means[ROWS_HERE] = {}; /* RMSNorm: 0 */
     float row[VECTOR], other[VECTOR], bias[VECTOR];
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
                     squares[r] += row[i] * row[i];
         }
     }
-    if constexpr (LAYER) { /* the mean first: squares of what is left of a row lose no digits */
+    if constexpr (LAYER) { /* subtract the mean first: squares of the rest lose no digits */
         sum_over_block(means, shared[1]);
 #pragma unroll
         for (int r = 0; r < ROWS_HERE; r++) {
@@ -137,16 +137,16 @@ __global__ void __launch_bounds__(MAX_THREADS)
     }
 }
 
-/* Rows that are on their way or worked on: shared memory holds two of the longest. */
+/* Rows in flight or in work: shared memory holds two of the longest. */
 __host__ __device__ constexpr int stages_of(int v)
 {
     return v == BACK_VECTORS ? 2 : 3;
 }
 
 /*
- * Blocks take rows in turn, so that all are in one region of memory at a time. The next STAGES - 1
- * rows of a block are on their way into shared memory, as registers are needed for the weight's
- * gradient; a thread reads only what it fetched itself.
+ * Blocks take rows in turn, so that all work in one region of memory at a time. The next STAGES - 1
+ * rows of a block are in flight to shared memory, since registers are needed for the weight's
+ * gradient; a thread reads only data that it has fetched itself.
  */
 template <int V, bool ADD, bool LAYER>
 __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_THREADS)
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
 {
     constexpr int STAGES = stages_of(V), TENSORS = ADD ? 3 : 2, SUMS = LAYER ? 2 : 1;
     extern __shared__ vector ring[];         /* [STAGES][TENSORS][V][threads] */
-    __shared__ float shared[2][SUMS][LANES]; /* in turns, so that one barrier a row is enough */
+    __shared__ float shared[2][SUMS][LANES]; /* alternating: one barrier per row is enough */
     const erg_bf16 *const tensors[3] = {sum, d_out, d_sum};
     auto slot = [&](int stage, int tensor, int j) {
         return ring + ((stage * TENSORS + tensor) * V + j) * blockDim.x + threadIdx.x;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
         commit();
     };
     float d_weight[V][VECTOR] = {}, d_bias[LAYER ? V : 1][VECTOR] = {};
-    float scales[STAGES], means[STAGES]; /* of this row and those on their way */
+    float scales[STAGES], means[STAGES]; /* of this row and those in flight */
     vector weights[V];
     auto read_stats = [&](uint32_t row, int k) {
         scales[k] = means[k] = 0;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
     for (uint32_t row = blockIdx.x; row < tokens; row += gridDim.x, turn ^= 1) {
         const float scale = scales[0], mean = means[0];
         float n[VECTOR], d[VECTOR], w[VECTOR];
-        float dots[SUMS] = {}; /* of d_out weight and n; of d_out weight alone */
+        float dots[SUMS] = {}; /* sums of d_out weight n, and of d_out weight */
         fetch_row(row + (STAGES - 1) * gridDim.x, stage == 0 ? STAGES - 1 : stage - 1);
         read_stats(row + (STAGES - 1) * gridDim.x, STAGES - 1);
         wait_fetched<STAGES - 1>();
@@ -266,8 +266,8 @@ struct sums {
 };
 
 /*
- * A block adds up SUM_COLUMNS columns of one weight, a thread four of them, so that all loads of a
- * gradient are on their way at once: there is too little to read to wait for it twice.
+ * A block sums SUM_COLUMNS columns of one weight, a thread four of them, so that all loads of a
+ * gradient are in flight at once: with so little data, a second wait would dominate.
  */
 __global__ void __launch_bounds__(SUM_THREADS)
     sum_partials(const __grid_constant__ struct sums sums, uint32_t columns)
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     const uint32_t mine = blockIdx.x * SUM_COLUMNS + threadIdx.x;
     const bool writes = threadIdx.x < SUM_COLUMNS && mine < columns;
     wait_for_last();
-    float total = writes ? task.to[mine] : 0; /* not last: it would be waited for alone */
+    float total = writes ? task.to[mine] : 0; /* first: at the end it would cost a separate wait */
     float4 sum = make_float4(0, 0, 0, 0);
     if (column < columns)
         for (uint32_t p = threadIdx.x / (SUM_COLUMNS / 4); p < task.count; p += SLICES * AHEAD) {
@@ -314,12 +314,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
     task.to[mine] = total + all;
 }
 
-/* Vectors a thread, and threads a block. */
+/* Vectors per thread, and threads per block. */
 struct split {
     int v, threads;
 };
 
-/* Up to `few` threads, more where `most` vectors of each are too few. */
+/* Up to `few` threads; more if `most` vectors per thread are not enough. */
 struct split split_row(size_t hidden, int few, int most)
 {
     int vectors = (int)(hidden / VECTOR), v = (vectors + few - 1) / few;
@@ -328,7 +328,7 @@ struct split split_row(size_t hidden, int few, int most)
     return (struct split){v, (threads + LANES - 1) / LANES * LANES};
 }
 
-/* Short rows need more blocks for as many bytes on their way. */
+/* Short rows need more blocks for the same number of bytes in flight. */
 size_t backward_blocks(size_t tokens, size_t hidden)
 {
     const size_t most = PARTIAL_BLOCKS * (hidden < LONG_ROW ? blocks_for(LONG_ROW, hidden) : 1);
@@ -398,7 +398,7 @@ int run_backward(const char *kernel, size_t tokens, size_t hidden, const struct 
         (size_t)(stages_of(split.v) * (b.d_sum ? 3 : 2) * split.v * split.threads) * sizeof(vector);
     if (erg_cuda_check(
             cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
-            "asking for %zu bytes of shared memory for %s", ring, kernel))
+            "requesting %zu bytes of shared memory for %s", ring, kernel))
         return -1;
     follow(run, (unsigned)blocks, (size_t)split.threads, ring, stream, (uint32_t)tokens,
            (uint32_t)hidden, b.sum, b.weight, b.stats, b.d_out, b.d_sum, b.d_in, b.partials);

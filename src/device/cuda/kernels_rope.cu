@@ -1,4 +1,4 @@
-/* Kernels of rotary position embedding, forward, with the norm of heads where there is one. */
+/* Kernels of rotary position embedding, forward, with the norm of heads if there is one. */
 #include "device/cuda/rope.cuh"
 
 namespace
@@ -7,13 +7,13 @@ using namespace erg;
 
 enum { THREADS = 128 };
 
-/* Tokens per place. The norm does more work for each, and so hides more latency. */
+/* Heads per place. The norm does more work for each, and so hides more latency. */
 __host__ __device__ constexpr int heads_of(bool norm)
 {
     return norm ? 2 : 1;
 }
 
-/* Rotation by `direction`, after the norm where there is one. */
+/* Rotation by `direction`, after the norm if there is one. */
 template <int SEGMENT, bool NORM>
 __global__ void __launch_bounds__(THREADS, NORM ? 6 : 10)
     rotate(const __grid_constant__ struct rope_task task, float direction, const erg_bf16 *in,

@@ -1,4 +1,4 @@
-/* Kernels of rotary position embedding, backward, with the norm of heads where there is one. */
+/* Kernels of rotary position embedding, backward, with the norm of heads if there is one. */
 #include "device/cuda/rope.cuh"
 
 namespace
@@ -7,19 +7,19 @@ using namespace erg;
 
 enum {
     THREADS = 256,
-    STAGES = 2, /* tokens of a segment on their way or worked on */
+    STAGES = 2, /* tokens of a segment in flight or in work */
     PARTS = 4,  /* vectors of a stage: d low, d high, x low, x high */
     MAX_BLOCKS = 2 * PARTIAL_BLOCKS,
-    MAX_RUN = 4, /* enough that there are few angles per rotated element */
+    MAX_RUN = 4, /* enough to have few angles per rotated element */
 };
 
 /*
- * How blocks take turns. A run is one position in up to MAX_RUN sequences, whose heads turn by the
- * same angles; here as many positions as a block has tokens. Neighbouring blocks have neighbouring
- * positions, so that all are in few regions of memory at a time.
+ * The assignment of work to blocks. A run is one position in up to MAX_RUN sequences, whose heads
+ * rotate by the same angles; here, as many positions as a block has tokens. Neighbouring blocks
+ * have neighbouring positions, so that all work in few regions of memory at a time.
  */
 struct runs {
-    uint32_t count, positions /* blocks for those of a sequence */, sequences;
+    uint32_t count, positions /* positions: blocks for all positions of a sequence */, sequences;
 };
 
 /* The remaining work of a run, for one segment. */
@@ -42,9 +42,9 @@ __device__ inline struct block_run begin_run(const struct rope_task &task, const
 }
 
 /*
- * One head back through the norm (in `low`, `high`: gradients), with n = x scale and
- * dx = scale (d w - n mean(d w n)); adds d n to the gradient of the weight. The two sums over the
- * head do not need each other, and are waited for together.
+ * One head back through the norm (in `low`, `high`: gradients), with n = x scale and dx = scale (d
+ * w - n mean(d w n)); adds d n to the gradient of the weight. The two sums over the head are
+ * independent and need one common wait.
  */
 template <int SEGMENT>
 __device__ inline void norm_back(const struct rope_task &task, const struct pair &x,
@@ -131,9 +131,9 @@ __device__ inline void store_partials(const struct rope_task &task, const struct
 }
 
 /*
- * A segment has one head of each token. The next AHEAD tokens are on their way into shared memory,
- * where a thread reads only what it fetched itself. Angles, read once for a run, need no such way:
- * with it the kernel took 10 % longer.
+ * A segment has one head of each token. The next AHEAD tokens are in flight to shared memory, where
+ * a thread reads only data that it has fetched itself. Angles are read once per run and directly:
+ * through shared memory the kernel took 10 % longer.
  */
 template <int SEGMENT>
 __global__ void __launch_bounds__(THREADS, 2)
@@ -208,7 +208,7 @@ struct runs runs_of(const struct rope_task &task)
     return runs;
 }
 
-/* No more blocks than are needed to take as few turns. */
+/* Uses no more blocks than needed for the lowest number of turns. */
 struct grid divide_backward(struct rope_task *task, const struct erg_ops_qkv *shape, size_t blocks)
 {
     struct grid grid = divide(task, shape, 1, THREADS);
@@ -219,20 +219,20 @@ struct grid divide_backward(struct rope_task *task, const struct erg_ops_qkv *sh
 }
 
 /*
- * Two blocks of an SM run at once. Where blocks of equal work end together, that number is best, as
- * each block costs its start and a partial sum: on H200, whose memory has six stacks, it reaches
- * 91.5 % of a copy's rate, and twice as many blocks reach 89.2 %. On H100, which has five stacks,
- * some blocks end later: twice as many, where a block that ends early makes room for the next,
- * reach 91.7 %, the smaller number 89.5 %. (Timed in turns with other numbers of blocks and
+ * Two blocks per SM run at once. If blocks of equal work end together, that number is best, as each
+ * block costs its start and a partial sum: on H200, whose memory has six stacks, it reaches 91.5 %
+ * of a copy's rate, and twice as many blocks reach 89.2 %. On H100, which has five stacks, some
+ * blocks end later: with twice as many, a block that ends early makes room for the next, and they
+ * reach 91.7 %, the smaller number 89.5 %. (Timed alternately with other numbers of blocks and
  * threads, at the shape of bench_kernels.)
  */
 int most_blocks(size_t *blocks, struct erg_error *err)
 {
-    enum { FIVE_STACKS_BITS = 5 * 1024 }; /* not all of the sixth's bits are in use: 6016 */
+    enum { FIVE_STACKS_BITS = 5 * 1024 }; /* a sixth stack is used in part: 6016 */
     int device = 0, bits = 0;
-    if (erg_cuda_check(cudaGetDevice(&device), err, "asking which GPU is used") ||
+    if (erg_cuda_check(cudaGetDevice(&device), err, "reading the current GPU") ||
         erg_cuda_check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device), err,
-                       "asking for the width of a GPU's memory"))
+                       "reading the width of a GPU's memory"))
         return -1;
     *blocks = bits > FIVE_STACKS_BITS ? MAX_BLOCKS / 2 : MAX_BLOCKS;
     return 0;
@@ -278,7 +278,7 @@ extern "C" int erg_cuda_rope_backward(const struct erg_ops_qkv *shape, float eps
     float *partials = static_cast<float *>(scratch);
     if (erg_cuda_check(
             cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
-            "asking for %zu bytes of shared memory for rotary embedding backward", ring))
+            "requesting %zu bytes of shared memory for rotary embedding backward", ring))
         return -1;
     follow(run, grid.blocks, grid.threads, ring, stream, task, runs_of(task), qkv, d_rotated, d_qkv,
            partials);

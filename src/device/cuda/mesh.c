@@ -65,7 +65,7 @@ int erg_mesh_wait(struct erg_mesh *mesh, struct CUstream_st *stream, struct erg_
     if (!first)
         return erg_cuda_stream_sync(stream, err);
     int status = erg_collective_wait(first, stream, err);
-    /* Also after a failure: it ends what waits for ranks of the other group. */
+    /* Even after a failure: it ends work that waits for ranks of the other group. */
     struct erg_error other;
     if (tensor && context && erg_collective_check(context, status ? &other : err))
         status = -1;

@@ -1,10 +1,10 @@
 /*
- * Mesh: the ranks of a stage as a grid of tensor x context, each with a GPU. Rank r has place
- * r % tensor in its tensor group, whose ranks are neighbours and hold parts of one matrix, and
- * place r / tensor in its context group, whose ranks hold parts of one sequence.
+ * Mesh: the ranks of a stage as a grid of tensor x context, each with a GPU. Rank r has place r %
+ * tensor in its tensor group, whose ranks are neighbours and hold parts of one matrix, and place r
+ * / tensor in its context group, whose ranks hold parts of one sequence.
  *
- * Ranks of a context group see different tokens, as in data parallelism, and as there the gradients
- * of weights are summed over them once a step, when gradients are reduced (those of the norms of
+ * Ranks of a context group see different tokens, as in data parallelism. As there, the gradients of
+ * weights are summed over them once per step, when gradients are reduced (those of the norms of
  * heads over the tensor group, too): neither here nor in a partition.
  */
 #ifndef ERG_CUDA_MESH_H
@@ -17,7 +17,7 @@ enum erg_mesh_axis { ERG_MESH_TENSOR, ERG_MESH_CONTEXT, ERG_MESH_AXES };
 
 struct erg_mesh {
     int degrees[ERG_MESH_AXES], places[ERG_MESH_AXES]; /* of this rank */
-    /* Our collectives and, where opened with it, NCCL's; NULL for a degree of 1. */
+    /* Our collectives and, if `library` was set, NCCL's; NULL for a degree of 1. */
     struct erg_collective *groups[ERG_MESH_AXES], *libraries[ERG_MESH_AXES];
 };
 
@@ -29,12 +29,12 @@ struct erg_mesh_options {
     double timeout_s; /* as in device/cuda/collective.h */
 };
 
-/* World call. The mesh must be closed also after a failure; all-zero is a valid closed one. */
+/* World call. The mesh must be closed even after a failure; all-zero is a valid closed one. */
 int erg_mesh_open(struct erg_mesh *mesh, const struct erg_mesh_options *options,
                   struct erg_error *err);
 void erg_mesh_close(struct erg_mesh *mesh);
 
-/* Waits for the stream; fails within seconds when a rank of the mesh has died. */
+/* Waits for the stream; fails within seconds if a rank of the mesh has died. */
 int erg_mesh_wait(struct erg_mesh *mesh, struct CUstream_st *stream, struct erg_error *err);
 
 #endif

@@ -27,10 +27,10 @@ struct erg_nccl_library {
     ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
 };
 
-/* ERG_NO_DEVICE where it is not there. */
+/* ERG_NO_DEVICE if it is missing. */
 int erg_nccl_library_open(struct erg_nccl_library *library, struct erg_error *err);
 
-/* 0 for a success, else fails with "<what> by NCCL: <its words>". */
+/* 0 on success; otherwise fails with "<what> by NCCL: <its message>". */
 int erg_nccl_check(const struct erg_nccl_library *library, ncclResult_t result, const char *what,
                    struct erg_error *err);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One tensor, of as many layers as have it. */
+/* One tensor, from all layers that have it. */
 struct tensor {
     const char *name;
     bool bf16;

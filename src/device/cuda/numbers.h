@@ -10,13 +10,15 @@
 
 struct erg_numbers;
 
-/* Output, input gradient and all weight gradients of the layers. Waits for the stream. */
+/* Copies output, input gradient and all weight gradients of the layers. Waits for the stream. */
 int erg_numbers_new(struct erg_numbers **numbers, const struct erg_decoder *decoder,
                     struct CUstream_st *stream, struct erg_error *err);
 void erg_numbers_free(struct erg_numbers *numbers);
 
-/* Compares two passes through one decoder: a line per tensor, all layers together; returns the
- * number of lines. */
+/*
+ * Compares two passes through one decoder. `list` gets one entry per tensor, over all layers;
+ * returns their number.
+ */
 size_t erg_numbers_compare(const struct erg_numbers *numbers, const struct erg_numbers *reference,
                            struct erg_difference list[ERG_DIFFERENCES]);
 

@@ -1,8 +1,8 @@
 /*
- * Norm per head and rotary embedding: what their two kernels share. SEGMENT neighbouring lanes hold
- * one head: each a vector of its lower half and the vector of its upper half that turns with it. A
- * segment has a place in a token, which is up to HEADS heads that are all queries or all keys: so a
- * thread reads its angles once for all of them, and its weights once for all tokens.
+ * Norm per head and rotary embedding: shared by their two kernels. SEGMENT neighbouring lanes hold
+ * one head, each a vector of its lower half and the vector of its upper half that rotates with it.
+ * A segment has a place in a token: up to HEADS heads that are all queries or all keys. So a thread
+ * reads its angles once for all of them, and its weights once for all tokens.
  */
 #ifndef ERG_CUDA_ROPE_CUH
 #define ERG_CUDA_ROPE_CUH
@@ -17,7 +17,7 @@ enum { MAX_HEAD_DIM = 256 };
 struct rope_task {
     uint32_t tokens, sequence, heads, query_heads, half; /* elements of half a head */
     uint32_t places, query_places;                       /* of a token */
-    uint32_t block_places, block_tokens;                 /* that a block works on at a time */
+    uint32_t block_places, block_tokens; /* places and tokens of a block at a time */
     size_t in_row, out_row;
     float eps, share; /* 1 / elements of a head */
     const erg_bf16 *q_weight, *k_weight;
@@ -26,10 +26,10 @@ struct rope_task {
 
 /* The values that a thread keeps for all its tokens. */
 struct head_place {
-    uint32_t token;                 /* of the tokens of the block */
-    uint32_t head, step, heads_end; /* head, head + step, …: neighbouring places together have
-                                     * neighbouring heads */
-    uint32_t column;                /* of this lane's vector in a half */
+    uint32_t token; /* of the tokens of the block */
+    uint32_t head, step,
+        heads_end; /* heads head, head + step, …: neighbouring places cover neighbouring heads */
+    uint32_t column; /* of this lane's vector in a half */
     bool keys, inside;
 };
 
@@ -80,7 +80,7 @@ __device__ inline void turn(float (&low)[VECTOR], float (&high)[VECTOR],
     }
 }
 
-/* The vectors of a lane in the lower and the upper half of a head. */
+/* A lane's vectors of the lower and the upper half of a head. */
 struct pair {
     vector low, high;
 };
@@ -142,7 +142,7 @@ inline struct rope_task task_of(const struct erg_ops_qkv *shape, float eps,
     return task;
 }
 
-/* Lanes of a head, enough for its vectors: kernels exist for 4, 8 and 16. */
+/* Lanes per head, enough for its vectors: kernels exist for 4, 8 and 16. */
 inline int segment_of(const struct erg_ops_qkv *shape)
 {
     return shape->head_dim <= 64 ? 4 : shape->head_dim <= 128 ? 8 : 16;
@@ -153,7 +153,10 @@ struct grid {
     unsigned threads;
 };
 
-/* Blocks of up to `threads` threads for places of `heads` heads, enough for all tokens at once. */
+/*
+ * Blocks of up to `threads` threads for places of `heads` heads, enough blocks for all tokens at
+ * once.
+ */
 inline struct grid divide(struct rope_task *task, const struct erg_ops_qkv *shape, size_t heads,
                           size_t threads)
 {
@@ -182,7 +185,7 @@ inline int check_heads(const char *kernel, const struct erg_ops_qkv *shape, stru
     return 0;
 }
 
-/* The backward pass without a norm: the forward kernel, turning the other way. */
+/* The backward pass without a norm: the forward kernel with the opposite rotation. */
 void rotate_back(struct rope_task *task, const struct erg_ops_qkv *shape, const erg_bf16 *d_rotated,
                  erg_bf16 *d_qkv, struct CUstream_st *stream);
 

@@ -1,7 +1,6 @@
 /*
  * Functions shared by the kernels: eight bf16 as one 16-byte load, sums over warps and blocks, and
- * the check of shapes. bf16 is converted by hand: the vendor's header doubles the time of
- * compiling.
+ * the check of shapes. bf16 is converted by hand: the vendor's header doubles the compile time.
  */
 #ifndef ERG_CUDA_VECTOR_CUH
 #define ERG_CUDA_VECTOR_CUH
@@ -43,7 +42,7 @@ __device__ inline void store_floats(float *to, const float (&values)[VECTOR])
     quads[1] = make_float4(values[4], values[5], values[6], values[7]);
 }
 
-/* Written data leaves the second-level cache before data that other blocks read. */
+/* Written data leaves the L2 cache before data that other blocks read. */
 __device__ inline void store_stream(erg_bf16 *to, vector value)
 {
     __stcs(reinterpret_cast<vector *>(to), value);
@@ -86,7 +85,7 @@ __device__ inline void commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until all but the latest `pending` commits have arrived, for the thread that asked for them. */
+/* Waits until all but this thread's latest `pending` commits have arrived. */
 template <int pending> __device__ inline void wait_fetched()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
@@ -94,9 +93,9 @@ template <int pending> __device__ inline void wait_fetched()
 
 /*
  * Programmatic dependent launch (CUDA C++ Programming Guide), from compute capability 9.0 on: a
- * kernel that is launched to follow begins when all blocks of the stream's last one have let it, or
- * have ended; in wait_for_last() it waits until that kernel's writes can be read. All kernels of
- * operations follow, which saves a microsecond of each, and so wait before they touch memory.
+ * following kernel begins when all blocks of the stream's last kernel have allowed it or have
+ * ended; in wait_for_last() it waits until that kernel's writes are visible. All kernels of
+ * operations follow, which saves a microsecond each, and so must wait before they access memory.
  */
 __device__ inline void let_next_begin()
 {
@@ -112,7 +111,7 @@ __device__ inline void wait_for_last()
 #endif
 }
 
-/* Launches a kernel to follow; erg_cuda_check_launch() tells whether it was accepted. */
+/* Launches a following kernel; erg_cuda_check_launch() checks that it was accepted. */
 template <class... Parameters, class... Arguments>
 void follow(void (*kernel)(Parameters...), dim3 blocks, size_t threads, size_t shared_bytes,
             struct CUstream_st *stream, const Arguments &...arguments)
@@ -173,12 +172,14 @@ struct partials {
 
 enum {
     MAX_PARTIALS = 2,
-    /* Blocks of a first stage, each with one partial sum: two for each of 132 SMs, which fill the
-     * memory; at least as many again find room there, so that other work may take half the SMs. */
+    /*
+     * Blocks of a first stage, each with one partial sum: two for each of 132 SMs, which saturate
+     * the memory. At least twice as many fit on the GPU, so other work may use half the SMs.
+     */
     PARTIAL_BLOCKS = 264,
 };
 
-/* Enqueues one kernel for up to MAX_PARTIALS weights of `columns`, a multiple of 4. */
+/* Enqueues one kernel for up to MAX_PARTIALS weights of `columns` elements, a multiple of 4. */
 void add_partials(size_t columns, const struct partials *sums, int count,
                   struct CUstream_st *stream);
 
@@ -187,7 +188,7 @@ inline size_t blocks_for(size_t items, size_t per_block)
     return (items + per_block - 1) / per_block;
 }
 
-/* Rows must be whole vectors, and the vectors of a tensor countable in 32 bits. */
+/* Rows must be whole vectors, and the number of vectors of a tensor must fit in 32 bits. */
 inline int check_width(const char *kernel, size_t tokens, size_t width, size_t multiple,
                        struct erg_error *err)
 {

@@ -38,7 +38,7 @@ struct erg_worker {
 
     struct CUevent_st *starts[ERG_DEVICE_SPANS], *ends[ERG_DEVICE_SPANS]; /* of call c: c % SPANS */
     size_t calls;
-    struct erg_numbers *passes[ERG_DEVICE_PASSES]; /* those that were noted */
+    struct erg_numbers *passes[ERG_DEVICE_PASSES]; /* recorded passes */
     struct CUevent_st *origin;                     /* happened at origin_ns */
     int64_t origin_ns;
 
@@ -50,7 +50,7 @@ struct erg_worker {
         struct job *items;
         size_t count, capacity;
     } jobs;
-    size_t taken; /* of the jobs; the queue is emptied when all are done */
+    size_t taken; /* jobs taken; the queue is emptied when all are done */
     bool busy, stop;
     struct erg_error failure; /* of the feeder; status ERG_OK while there is none */
 };
@@ -69,7 +69,10 @@ static int feed(struct erg_worker *worker, const struct job *job, struct erg_err
     return erg_cuda_event_record(job->end, stream, err);
 }
 
-/* A GPU takes some hundred launches ahead, a measurement makes thousands: this thread waits. */
+/*
+ * A GPU queues some hundred launches, but a measurement makes thousands: this thread waits for
+ * room.
+ */
 static void *feed_jobs(void *context)
 {
     struct erg_worker *worker = context;
@@ -171,7 +174,7 @@ static int find_prepared(struct erg_worker *worker, const struct erg_step *steps
     return 0;
 }
 
-/* ---- the door ---- */
+/* ---- open and close ---- */
 
 static int open_mesh(struct erg_worker *worker, struct erg_error *err)
 {
@@ -217,8 +220,10 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
         if (erg_cuda_event_new(&worker->starts[i], true, err) ||
             erg_cuda_event_new(&worker->ends[i], true, err))
             return -1;
-    /* 8 SMs saturate the links between GPUs, and more hardly speed up a collective; for the
-     * emulated device the stack's file has the same number (tuned_beside_sms). */
+    /*
+     * 8 SMs saturate the links between GPUs, and more hardly speed up a collective; for the
+     * emulated device the stack file contains the same number (tuned_beside_sms).
+     */
     const int beside = worker->cuda.sms - 8;
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
     return erg_decoder_pass(worker->decoder, stream, err) ||
@@ -292,7 +297,7 @@ const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker)
     return &worker->cuda;
 }
 
-/* The GPU counts time from an event; this is its time on the host's clock. */
+/* The GPU measures time from an event; this is the time of that event on the host's clock. */
 int erg_worker_begin(struct erg_worker *worker, struct erg_error *err)
 {
     struct CUstream_st *stream = erg_executor_stream(worker->executor);

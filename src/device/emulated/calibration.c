@@ -1,4 +1,4 @@
-/* Which constants a search may fit to its own measurements. */
+/* The constants that a search may fit to its own measurements. */
 #include "device/emulated/emulated.h"
 
 #include <math.h>
@@ -13,30 +13,18 @@
     }
 
 static const struct erg_calibratable calibratables[] = {
-    GPU(gemm_efficiency, 0.15),
-    GPU(gemm_k0, 0.15),
-    GPU(wave_weight, 0.15),
-    GPU(attention_forward, 0.15),
-    GPU(attention_backward, 0.15),
-    GPU(memory_efficiency, 0.15),
-    GPU(memory_issue, 0.15),
-    GPU(launch_gap_s, 0.15),
-    GPU(comm_sm_rate, 0.15),
-    GPU(comm_link_factor, 0.15),
-    GPU(comm_clock_power, 0.15),
-    GPU(comm_contention, 0.15),
-    GPU(comm_sm_share, 0.15),
-    GPU(comm_hbm_per_wire, 0.15),
-    STACK(join_grid_s, 0.15),
-    GPU(static_power_w, 0.15),
-    GPU(active_power_w, 0.15),
-    GPU(energy_per_flop_j, 0.15),
-    GPU(energy_per_hbm_byte_j, 0.15),
-    GPU(energy_per_wire_byte_j, 0.15),
-    GPU(spin_power_w, 0.15),
-    GPU(voltage_knee_mhz, 0.05), /* the search spec's widths: knee 5 %, cap 3 % */
-    GPU(voltage_slope_per_ghz, 0.15),
-    GPU(voltage_slope_low_per_ghz, 0.15),
+    GPU(gemm_efficiency, 0.15),       GPU(gemm_k0, 0.15),
+    GPU(wave_weight, 0.15),           GPU(attention_forward, 0.15),
+    GPU(attention_backward, 0.15),    GPU(memory_efficiency, 0.15),
+    GPU(memory_issue, 0.15),          GPU(launch_gap_s, 0.15),
+    GPU(comm_sm_rate, 0.15),          GPU(comm_link_factor, 0.15),
+    GPU(comm_clock_power, 0.15),      GPU(comm_contention, 0.15),
+    GPU(comm_sm_share, 0.15),         GPU(comm_hbm_per_wire, 0.15),
+    STACK(join_grid_s, 0.15),         GPU(static_power_w, 0.15),
+    GPU(active_power_w, 0.15),        GPU(energy_per_flop_j, 0.15),
+    GPU(energy_per_hbm_byte_j, 0.15), GPU(energy_per_wire_byte_j, 0.15),
+    GPU(spin_power_w, 0.15),          GPU(voltage_knee_mhz, 0.05), /* knee 5 %, cap 3 % */
+    GPU(voltage_slope_per_ghz, 0.15), GPU(voltage_slope_low_per_ghz, 0.15),
     GPU(power_cap_w, 0.03),
 };
 
@@ -63,7 +51,7 @@ void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *s
         double *constant = (double *)(void *)(owner + calibratables[i].offset);
         *constant *= exp(log_ratio[i]);
     }
-    /* A library's collective meets the same links, SMs and peers as our own kernel. */
+    /* A library's collective uses the same links, SMs and peers as our own kernel. */
     double link = gpu_out->comm_link_factor / gpu->comm_link_factor;
     gpu_out->library_link_factor *= link;
     stack_out->library_link_factor *= link;

@@ -1,12 +1,12 @@
 /*
  * The emulated device: work, clocks and sensors in virtual time.
  *
- * Assumptions beyond the exact model: a clock request takes effect after 5 to 15 ms; after work
- * the GPU holds its clocks for one second at static power, then idles; above 87 C the clock falls
- * by a tenth per kelvin; the limit of a chassis is held by a lower power cap; energy counter and
- * power readings move once per sensor period. All random factors are pure functions of (seed, key
- * of the measurement, GPU, number of the call): polling, other measurements and threads do not
- * change them.
+ * Assumptions beyond the exact model: a clock request takes effect after 5 to 15 ms; after work the
+ * GPU holds its clocks for one second at static power, then idles; above 87 C the clock falls by a
+ * tenth per kelvin; a lower power cap enforces the limit of a chassis; energy counter and power
+ * readings move once per sensor period. All random factors are pure functions of (seed, key of the
+ * measurement, GPU, number of the call): polling, other measurements and threads do not change
+ * them.
  */
 #include "device/emulated/device_internal.h"
 
@@ -25,7 +25,7 @@ static const double assumed_limit_c = 87, assumed_slope_per_k = 0.1;
 /* Standard deviations of the random factors. */
 static const double time_noise = 0.003, energy_noise = 0.005;         /* per enqueue and GPU */
 static const double run_time_noise = 0.003, run_energy_noise = 0.005; /* per measurement */
-static const double speed_spread = 0.005, counter_gain_spread = 0.01; /* per GPU, for good */
+static const double speed_spread = 0.005, counter_gain_spread = 0.01; /* per GPU, permanent */
 
 enum draw { DRAW_TIME, DRAW_ENERGY, DRAW_SPEED, DRAW_GAIN, DRAW_PHASE, DRAW_OFFSET, DRAW_CLOCK };
 
@@ -123,7 +123,7 @@ static double limit_of(const struct emulated *self)
                                                  : limit->hold_c;
 }
 
-/* The clock that the driver asks for at a moment, before the power cap. */
+/* The clock that the driver requests at a moment, before the power cap. */
 static double requested_clock(const struct emulated *self, int64_t at_ns, double temperature_c)
 {
     const struct erg_heat_limit *limit = self->history.node.limit;
@@ -136,7 +136,9 @@ static double requested_clock(const struct emulated *self, int64_t at_ns, double
     return fmax(clock, self->gpu->clock_min_mhz);
 }
 
-/* The power at which a chassis' limit is held, with the sink as warm as it is; no limit: infinite.
+/*
+ * The power that keeps a chassis' limit at the sink's current temperature; infinite without a
+ * limit.
  */
 static double held_power(const struct emulated *self, int64_t at_ns)
 {
@@ -152,7 +154,7 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
                         double repeats, double slowdown, int64_t start_ns)
 {
     const struct erg_gpu *gpu = self->gpu;
-    /* The cap depends on the die's leak: look again every tenth of the thermal time constant. */
+    /* The cap depends on the die's leakage: update it every tenth of the thermal time constant. */
     const struct erg_heat_limit *limit = self->history.node.limit;
     int64_t look_again_ns =
         to_ns((limit ? self->options.chassis->die_time_s : gpu->thermal_time_s) / 10);
@@ -163,13 +165,13 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
         double clock = requested_clock(self, at_ns, temperature_c);
         const double held_w = held_power(self, at_ns);
         struct erg_emulated_result run;
-        struct erg_gpu held = *gpu; /* heat is a lower cap */
+        struct erg_gpu held = *gpu; /* heat acts as a lower cap */
         held.power_cap_w = fmin(held.power_cap_w, held_w);
         const bool is_hot = temperature_c > limit_c && !(limit && limit->law == ERG_HEAT_HOLD);
         erg_emulated_evaluate(&held, self->stack, steps, count, clock, temperature_c, &run);
         double repeat_s = run.time_s * slowdown;
         if (!(repeat_s > 0))
-            break; /* nothing to do takes no time */
+            break; /* steps without work take no time */
         struct erg_load load = {
             .dynamic_w =
                 (run.energy_j - erg_static_power(gpu, temperature_c) * run.time_s) / repeat_s,
@@ -200,8 +202,10 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
     return at_ns;
 }
 
-/* The power of the first GPU before the others join: from `from_ns` on, to the end of the
- * history. */
+/*
+ * Sets the power of the first GPU while it waits for the others: from `from_ns` to the end of the
+ * history.
+ */
 static void wait_for_others(struct emulated *self, int64_t from_ns)
 {
     const struct erg_gpu *gpu = self->gpu;
@@ -223,7 +227,7 @@ static int queue(struct erg_device *device, const struct erg_step *steps, size_t
     if (erg_steps_check(steps, count, err) != 0)
         return -1;
     uint64_t call = self->calls++;
-    double slowest = -INFINITY; /* ranks meet in every communication */
+    double slowest = -INFINITY; /* ranks wait for each other in every communication */
     for (size_t g = 0; g < device->gpus; g++) {
         slowest = fmax(slowest, self->gpus[g].slowness +
                                     time_noise * normal_draw(self, DRAW_TIME, call + 1, g));
@@ -365,12 +369,14 @@ int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
                              .node = erg_node_heat(options->heat ? options->chassis : NULL, gpu)};
     self->gpus = erg_xcalloc(gpus, sizeof *self->gpus);
     self->factors = erg_xcalloc(gpus, sizeof *self->factors);
-    self->stream = options->seed; /* what belongs to the GPUs does not depend on the key */
+    self->stream = options->seed; /* properties of the GPUs do not depend on the key */
     for (size_t g = 0; g < gpus; g++) {
         self->gpus[g].slowness = speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
         self->gpus[g].gain = 1 + counter_gain_spread * normal_draw(self, DRAW_GAIN, 0, g);
     }
-    /* The model's constants were fitted to groups of GPUs: they are those of the usual slowest. */
+    /*
+     * The model's constants were fitted to groups of GPUs, so they describe the usual slowest one.
+     */
     if (options->noise)
         self->usual_slowness = expected_maximum(gpus) * hypot(speed_spread, time_noise);
     emulated_begin(&self->base, 0);

@@ -1,8 +1,8 @@
 /*
- * The emulated device's inside: its history of power and heat in virtual time, and its sensors.
+ * Internals of the emulated device: its history of power and heat in virtual time, and its sensors.
  *
- * Power is constant dynamic power plus static power that follows the die's temperature, in pieces
- * of time; within a piece temperature and energy have a closed form, so that reading a sensor never
+ * In each piece of time, power is constant dynamic power plus static power that follows the die's
+ * temperature. Temperature and energy have a closed form within a piece, so reading a sensor never
  * changes anything. The last piece has no end: it is the state of the GPU without further work.
  */
 #ifndef ERG_DEVICE_EMULATED_DEVICE_INTERNAL_H
@@ -13,19 +13,19 @@
 #include <math.h>
 #include <stdint.h>
 
-/* A part of the way to where temperatures tend, gone at one rate. */
+/* One exponential component of the approach to the final temperatures. */
 struct erg_history_mode {
-    double rate_per_s;     /* 0 = nothing of it is ever gone */
-    double gain_c, sink_c; /* all of it, of the die and of the sink */
+    double rate_per_s;     /* 0: it never decays */
+    double gain_c, sink_c; /* its full amplitude, of the die and of the sink */
     double static_swing_j; /* its contribution to the energy */
 };
 
 struct erg_history_piece {
     int64_t start_ns;
     double temperature_c;             /* at the start */
-    double sink_c;                    /* likewise; with a chassis only */
-    double final_c;                   /* where it tends to */
-    struct erg_history_mode modes[2]; /* without a chassis one */
+    double sink_c;                    /* at the start; with a chassis only */
+    double final_c;                   /* final temperature */
+    struct erg_history_mode modes[2]; /* one without a chassis */
     double static_tail_w;             /* static power once the temperature has settled */
     double dynamic_w;                 /* of a nominal GPU */
     double clock_mhz;
@@ -34,17 +34,17 @@ struct erg_history_piece {
 
 /* The contribution of one GPU of the group to a piece. */
 struct erg_piece_gpu {
-    double energy_j; /* counted from the beginning to the start of the piece */
+    double energy_j; /* from the beginning of the history to the start of the piece */
     double factor;   /* on the dynamic power */
 };
 
 /*
- * The hottest GPU of a chassis whose GPUs all do the same, as a die and a sink. It begins as warm
- * as training for hours has made it: at the power cap, or at that power below it which the limit of
- * heat allows.
+ * The hottest GPU of a chassis whose GPUs all do the same work, as a die and a sink. It begins as
+ * warm as after hours of training: at the power cap, or at the lower power that the heat limit
+ * allows.
  */
 struct erg_node_heat {
-    const struct erg_heat_limit *limit; /* NULL: no chassis, the numbers are those of the GPU */
+    const struct erg_heat_limit *limit; /* NULL: no chassis, numbers of the GPU */
     double die_k_per_w, sink_k_per_w;
     double die_j_per_k, sink_j_per_k;
     double air_c, soaked_die_c, soaked_sink_c;
@@ -67,7 +67,7 @@ struct erg_history {
 void erg_history_begin(struct erg_history *history);
 void erg_history_release(struct erg_history *history);
 
-/* The power of a stretch of time: `static_w` at the reference temperature, growing by leak. */
+/* The power of a period: `static_w` is at the reference temperature and grows with leakage. */
 struct erg_load {
     double dynamic_w, static_w, leak_per_k;
     double clock_mhz;
@@ -75,13 +75,13 @@ struct erg_load {
 };
 
 /*
- * From start_ns on (not before the start of the last piece), the load and nothing else; `factors`
- * is one per GPU on the dynamic power, NULL = 1.
+ * Sets the load from start_ns on, which is not before the start of the last piece; `factors`: one
+ * per GPU on the dynamic power; NULL: 1.
  */
 void erg_history_append(struct erg_history *history, int64_t start_ns, const struct erg_load *load,
                         const double *factors);
 
-/* Takes back what was to come at or after start_ns: idling gives way to work. */
+/* Removes what starts at or after start_ns: idle time gives way to work. */
 void erg_history_truncate(struct erg_history *history, int64_t start_ns);
 
 /* Forgets pieces that ended before `until_ns`. */
@@ -92,7 +92,7 @@ double erg_history_temperature(const struct erg_history *history, int64_t at_ns)
 double erg_history_sink(const struct erg_history *history, int64_t at_ns); /* with a chassis */
 double erg_history_energy(const struct erg_history *history, size_t gpu, int64_t at_ns);
 
-/* Where the temperature would settle under a load. */
+/* The final temperature under a load. */
 double erg_history_settled(const struct erg_history *history, const struct erg_load *load);
 
 /* ---- the device ---- */
@@ -105,7 +105,7 @@ struct sensor_latch {
 };
 
 struct emulated_gpu {
-    double slowness, gain; /* for good: log of its time, and of its energy counter */
+    double slowness, gain; /* constant per GPU: log of its time, and of its energy counter */
     int64_t phase_ns;      /* of its sensors */
     uint64_t offset_mj;    /* of its counter */
     struct sensor_latch latch;
@@ -121,13 +121,13 @@ struct emulated {
     uint64_t stream; /* seed and key */
     uint64_t calls;  /* since begin */
     int64_t now_ns, busy_until_ns;
-    int clock_mhz, previous_clock_mhz; /* the second one holds until switch_ns */
+    int clock_mhz, previous_clock_mhz; /* the previous one lasts until switch_ns */
     int64_t switch_ns;
     struct erg_history history;
     struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
     uint64_t span_count;
     struct emulated_gpu *gpus;
-    double *factors;       /* on the dynamic power of each, of the present enqueue */
+    double *factors;       /* on the dynamic power of each GPU in the current enqueue */
     double usual_slowness; /* of the slowest of the group, on average */
 };
 

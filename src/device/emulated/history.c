@@ -73,7 +73,7 @@ static double energy_in(const struct erg_history_piece *piece, const struct erg_
            piece->modes[1].static_swing_j * decay(&piece->modes[1], elapsed_s);
 }
 
-/* The whole way at one rate. */
+/* The approach to the final temperature at one rate. */
 static void take_one_mode(const struct erg_history *history, struct erg_history_piece *piece,
                           double leak_w)
 {
@@ -86,8 +86,9 @@ static void take_one_mode(const struct erg_history *history, struct erg_history_
 }
 
 /*
- * Die x and sink y, as differences from where they tend: x' = a x + b y, y' = c x + d y. Both go as
- * sums of two exponentials, whose rates are those of the matrix; the first is the die's.
+ * Die x and sink y, as differences from their final temperatures: x' = a x + b y, y' = c x + d y.
+ * Both are sums of two exponentials, whose rates are the eigenvalues of the matrix; the first is
+ * the die's.
  */
 static void take_two_modes(const struct erg_history *history, struct erg_history_piece *piece,
                            double leak_w)
@@ -141,7 +142,7 @@ void erg_history_append(struct erg_history *history, int64_t start_ns, const str
         take_one_mode(history, piece, leak_w);
     else if (last)
         take_two_modes(history, piece, leak_w);
-    else /* it has just stopped training: nothing cools before work begins */
+    else /* training has just stopped: nothing cools before work begins */
         piece->temperature_c = history->node.soaked_die_c;
     for (size_t g = 0; g < history->gpus; g++) {
         shares[g].energy_j = last ? energy_in(last, &shares[g] - history->gpus, start_ns) : 0;

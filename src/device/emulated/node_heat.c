@@ -19,7 +19,7 @@ struct erg_node_heat erg_node_heat(const struct erg_chassis *chassis, const stru
         const double rise = k_per_w[hottest * chassis->gpus + g];
         const bool same = chassis->slots[g].sink == chassis->slots[hottest].sink;
         resistance += rise;
-        /* Heat in the air has passed another heat sink before. */
+        /* Heat in the air has already passed another heat sink. */
         delayed += (same ? 1 : 2) * (rise - (g == hottest ? chassis->slots[g].die_k_per_w : 0));
     }
     const double die_k_per_w = chassis->slots[hottest].die_k_per_w;

@@ -92,7 +92,7 @@ struct erg_regulation erg_cap_regulate(const struct erg_cap *cap, double request
     return regulation;
 }
 
-/* Runs something at a requested clock under a cap. Fills all of *out but exposed_s. */
+/* Runs work at a requested clock under a cap. Fills all of *out except exposed_s. */
 static void cap_run(const struct erg_cap *cap, double clock_mhz, struct erg_emulated_result *out)
 {
     double time_s, energy_j;

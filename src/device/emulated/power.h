@@ -1,6 +1,6 @@
 /*
- * The power model's parts that do not ask what runs: voltage against clock, and the regulator that
- * keeps the mean power under a cap by lowering the clock. For anything that knows its time and
+ * The parts of the power model that do not depend on the work: voltage by clock, and the regulator
+ * that keeps the mean power under a cap by lowering the clock. For any work with known time and
  * energy at a fixed clock.
  */
 #ifndef ERG_DEVICE_EMULATED_POWER_H
@@ -11,10 +11,10 @@
 /* Voltage relative to the knee. */
 double erg_gpu_voltage(const struct erg_gpu *gpu, double clock_mhz);
 
-/* W at a die's temperature. */
+/* Static power in W at a die temperature. */
 double erg_static_power(const struct erg_gpu *gpu, double temperature_c);
 
-/* J of reading or writing a byte of HBM. */
+/* J per byte read from or written to HBM. */
 double erg_hbm_byte_energy(const struct erg_gpu *gpu, double voltage);
 
 struct erg_cap {
@@ -24,16 +24,20 @@ struct erg_cap {
     const void *context;
 };
 
-/* The clock from `low_mhz` to `high_mhz` at which the mean power equals the cap, or the end that is
- * nearest to it. */
+/*
+ * The clock from `low_mhz` to `high_mhz` at which the mean power equals the cap, or the nearest end
+ * of that range.
+ */
 double erg_cap_clock(const struct erg_cap *cap, double low_mhz, double high_mhz);
 
-/* The regulator's clock for a request when the power equals the cap at `cap_mhz`. */
+/* The regulator's clock for a request if the power equals the cap at `cap_mhz`. */
 struct erg_regulation {
     double clock_mhz;
     double throttle; /* 0: the cap does not act; towards 1: it sets the clock */
-    /* The clock dithers: 1/f and f v^2 are convex, so that the mean time rises by this share and
-     * the mean dynamic energy by three times it (Jensen). */
+    /*
+     * The clock dithers: 1/f and f v^2 are convex, so the mean time rises by this share and the
+     * mean dynamic energy by three times this share (Jensen).
+     */
     double dither;
 };
 struct erg_regulation erg_cap_regulate(const struct erg_cap *cap, double request_mhz,

@@ -29,7 +29,7 @@ int erg_emulated_sense(struct erg_device *device, struct erg_sample *samples, st
     int step_mhz = self->gpu->clock_step_mhz;
     int64_t period_ns = to_ns(self->gpu->sensor_period_s);
     for (size_t g = 0; g < device->gpus; g++) {
-        /* The phase is below one period, so that the first tick number may be -1. */
+        /* The phase is below one period, so the first tick number may be -1. */
         int64_t tick = (self->now_ns - self->gpus[g].phase_ns + period_ns) / period_ns - 1;
         if (tick != self->gpus[g].latch.tick)
             read_latch(self, g, tick, period_ns);

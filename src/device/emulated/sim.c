@@ -11,14 +11,16 @@ enum comm_state { COMM_WAIT, COMM_LATENCY, COMM_MOVE, COMM_DONE };
 /* The communication of one step, resolved against the stack. */
 struct comm {
     double wire_bytes, blocks, taken_sms, join_s;
-    double left_sms;  /* that products and attention leave free from the launch slot on */
-    double tuned_sms; /* that products which do so are tuned for; 0: not known */
+    double left_sms;  /* SMs that products and attention leave free from the launch slot on */
+    double tuned_sms; /* SMs for which such products are tuned; 0: unknown */
     double link_rate, sm_rate;
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
 
-/* Hidden states travel like keys and values: scatters at one rate, gathers at the other, as a
- * factor of a sum's. */
+/*
+ * Hidden states have the rates of keys and values: one for scatters and one for gathers, as a
+ * factor of that of a sum.
+ */
 static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
 {
     double gathered =
@@ -31,7 +33,7 @@ static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *aske
 
 /*
  * Bytes/s that a block sends. It has a fixed number of bytes in flight. The more ranks a sum has,
- * the more of these come from other GPUs; a sum goes both ways at once, an exchange one way.
+ * the more of these come from other GPUs. A sum uses both directions at once, an exchange one.
  */
 static double sm_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
 {
@@ -82,14 +84,14 @@ static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clo
                       (1 - gpu->comm_contention * compute_queued);
         *rate = comm->link_rate *
                 pow(1 + pow(comm->link_rate / copy, gpu->comm_blend), -1 / gpu->comm_blend);
-        assert(*rate > 0); /* else the loop below would never end */
+        assert(*rate > 0); /* otherwise the loop below would never end */
     }
     return *rate;
 }
 
 /*
- * SM-equivalents that a memory-bound op misses. Our collectives cost it at least their own SMs, and
- * else in proportion to their traffic, which stops growing once the link is full.
+ * SM-equivalents that a memory-bound op loses. Our collectives take at least their own SMs, or more
+ * in proportion to their traffic, which stops growing once the link is saturated.
  */
 static double taken_sms(const struct comm *comm, double rate)
 {
@@ -98,19 +100,19 @@ static double taken_sms(const struct comm *comm, double rate)
     return fmax(comm->left_sms, comm->taken_sms * rate / (comm->blocks * comm->sm_rate));
 }
 
-/* Queries, or backward keys, that a block works on at a time. */
+/* Queries (backward: keys) that a block processes at a time. */
 static const double attention_tile = 128;
 
 /* The head dimension to which the rates of attention apply. */
 static const double usual_head = 128;
 
 /*
- * The share of a backward pass's extra work that is done once for each query: sums of rows,
- * conversion of the gradient. Its bytes take 9 % of the time for 4096 tokens.
+ * The share of a backward pass's extra work that each query needs once: sums of rows, conversion of
+ * the gradient. Its bytes take 9 % of the time for 4096 tokens.
  */
 static const double per_query = 0.35;
 
-/* Whole sequences: short ones are mostly diagonal, and half of the diagonal is computed in vain. */
+/* Whole sequences: short ones are mostly diagonal, and half of the diagonal's work is wasted. */
 static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0,
                             double sms)
 {
@@ -121,11 +123,11 @@ static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, 
 }
 
 /*
- * Context ranks call once for each of their two chunks; those of the middle rank stand for all.
- * Forward, a tile of queries of chunk i sees i chunks of keys and half of the diagonal one, whose
- * other half may be computed and masked. Backward, each tile of i + 1 chunks of keys works on one
- * chunk of queries, or on half of it on the diagonal; tiles are alike, so a last wave on few SMs
- * takes as long as any other.
+ * Context ranks call once for each of their two chunks; the middle rank represents all. Forward, a
+ * tile of queries of chunk i sees i chunks of keys and half of the diagonal one, whose other half
+ * may be computed and masked. Backward, each tile of i + 1 chunks of keys works on one chunk of
+ * queries, or on half of it on the diagonal; tiles are equal, so a last wave on few SMs takes as
+ * long as any other.
  */
 static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0, double sms)
 {
@@ -147,8 +149,8 @@ static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, do
 }
 
 /*
- * The cost of an attention relative to its FLOPs: a tile pays for the tokens that it sees and for
- * k0 / 2 more. `sms` = 0: without SMs that wait for the last tiles.
+ * The cost of an attention relative to its FLOPs: a tile costs the tokens that it sees plus k0 / 2.
+ * `sms` = 0: without SMs that wait for the last tiles.
  */
 static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms)
 {
@@ -158,12 +160,12 @@ static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op,
     double cost = 1;
     if (op->k > 0)
         cost = op->chunks > 1 ? chunks_cost(gpu, op, k0, sms) : sequence_cost(gpu, op, k0, sms);
-    if (op->head_dim > 0) /* the shorter the heads, the more scores for the same FLOPs */
+    if (op->head_dim > 0) /* shorter heads have more scores for the same FLOPs */
         cost *= 1 + scores * (usual_head / op->head_dim - 1);
     return cost;
 }
 
-/* FLOPs of a matrix product that take as much energy as those of the op. */
+/* FLOPs of a matrix product with the same energy as the op. */
 static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
 {
     double factor = 1;
@@ -177,7 +179,7 @@ static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
 /* The resources of an op. */
 struct compute_share {
     double sms;   /* SM-equivalents */
-    double tuned; /* a product: SMs that its algorithm was chosen for, more are idle; 0: its own */
+    double tuned; /* a product: SMs for which its algorithm was chosen; 0: those in `sms` */
 };
 
 /* The loss by the last wave of tiles, as a factor on the time of all waves. */
@@ -188,10 +190,10 @@ static double last_wave(const struct erg_gpu *gpu, double waves)
 
 /*
  * A product that leaves SMs free is run by the algorithm that was fastest on `tuned` SMs
- * (device/cuda/gemm.h). The tiles of that algorithm are not known. On the SMs for which it was
- * tuned they fill its waves except for a share that is uniformly distributed up to gemm_slack. On
- * fewer SMs some tiles remain and need one more wave, or several: wave n + 1 is needed if there are
- * more tiles than n * sms.
+ * (device/cuda/gemm.h). The tiles of that algorithm are unknown. On the SMs for which it was tuned
+ * they fill its waves except for a share that is uniformly distributed up to gemm_slack. On fewer
+ * SMs the remaining tiles need one or more further waves: wave n + 1 is needed if there are more
+ * tiles than n * sms.
  */
 static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
                          double tuned)
@@ -201,12 +203,12 @@ static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, dou
         return 1;
     double certain = fmax(floor((1 - gpu->gemm_slack) * most / sms) + 1, waves);
     double possible = fmax(ceil(most / sms), certain) - certain;
-    double middle = certain + (possible - 1) / 2; /* n of the possible ones, on average */
+    double middle = certain + (possible - 1) / 2; /* mean n of the possible waves */
     double expected = certain + possible * (1 - middle * sms / most) / gpu->gemm_slack;
     return last_wave(gpu, op->tiles / tuned) * (1 + gpu->wave_weight * (expected * sms / most - 1));
 }
 
-/* Seconds the op needs from its instructions alone. */
+/* Seconds of the op from its instructions alone. */
 static double issue_time(const struct erg_gpu *gpu, const struct erg_op *op,
                          struct compute_share share, double clock_mhz)
 {
@@ -238,9 +240,9 @@ static void add_span(struct erg_emulated_timeline *timeline, size_t step, enum e
 }
 
 /*
- * Seconds of the whole op at the present rates. `launched`: the communication's launch lies behind,
- * so that the op keeps to the SMs it is left; `busy`: the communication runs. Where both want more
- * of the memory than there is they share it in proportion, and *rate falls.
+ * Seconds of the whole op at the current rates. `launched`: the communication was launched, so the
+ * op uses only the SMs left to it; `busy`: the communication runs. If both need more memory
+ * bandwidth than there is, they share it in proportion, and *rate falls.
  */
 static double op_duration(const struct erg_gpu *gpu, const struct comm *comm,
                           const struct erg_op *op, bool launched, bool busy, double clock_mhz,
@@ -264,9 +266,8 @@ static double op_duration(const struct erg_gpu *gpu, const struct comm *comm,
 }
 
 /*
- * Seconds of a communication in which nothing travels: it starts, and one with a norm in it starts
- * to gather once its blocks have read and written the norm's tensors, or, of the library, a kernel
- * on all SMs has.
+ * Seconds of a communication without transfer: its start, and with a norm in it the time until its
+ * blocks (library: a kernel on all SMs) have read and written the norm's tensors.
  */
 static double still_time(const struct erg_gpu *gpu, const struct erg_step *step,
                          const struct comm *comm, double clock_mhz)
@@ -312,14 +313,14 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
     double clock_ratio = clock_mhz / gpu->clock_max_mhz;
 
     size_t i = 0;
-    double left = 1; /* fraction of op i still to do */
+    double left = 1; /* remaining fraction of op i */
     double gap = count ? ops[0].kernels * gpu->launch_gap_s : 0;
     double latency = 0, moving = comm.wire_bytes;
     double now = sim->time_s, op_start = 0, comm_start = 0;
 
     for (;;) {
         if (state == COMM_WAIT && i >= slot) {
-            /* A persistent GEMM owns every SM: kernels launched before it start after it. */
+            /* A persistent GEMM holds every SM: kernels launched before it start after it. */
             bool held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
                         ops[i].kind == ERG_OP_GEMM;
             if (!held) {
@@ -333,7 +334,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
 
         bool busy = state == COMM_LATENCY || state == COMM_MOVE;
         double rate = state == COMM_MOVE ? comm_rate(gpu, &comm, clock_ratio, i < count) : 0;
-        double full = 0; /* duration of the whole op at the present rates */
+        double full = 0; /* duration of the whole op at the current rates */
         double advance = INFINITY;
         bool executing = i < count && gap <= 0;
         if (executing) {
@@ -379,7 +380,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
             gap -= advance;
         }
     }
-    if (comm.wire_bytes > 0 && comm.join_s > 0) { /* ranks meet, streams join */
+    if (comm.wire_bytes > 0 && comm.join_s > 0) { /* ranks wait for each other, streams join */
         add_span(timeline, step_index, ERG_SPAN_JOIN, 0, now, now + comm.join_s);
         now += comm.join_s;
     }

@@ -36,20 +36,20 @@ struct host_item {
     int byte;
     size_t bytes;
     struct erg_event *event;
-    uint64_t record; /* which record of the event is meant */
+    uint64_t record; /* number of the record of the event */
 };
 
 struct erg_stream {
     struct host_item *items;
     size_t count, capacity, done;
-    uint64_t priority;       /* of a random order */
-    struct erg_stream *next; /* of all streams */
+    uint64_t priority;       /* in a random order */
+    struct erg_stream *next; /* list of all streams */
 };
 
 /* Recorded `queued` times; `happened` of these have been reached. */
 struct erg_event {
     uint64_t queued, happened;
-    int64_t time_ns; /* when it happened last */
+    int64_t time_ns; /* time of the latest one */
 };
 
 struct host {
@@ -71,7 +71,7 @@ static struct host *host_of(struct erg_backend *backend)
 
 /* ---- running ---- */
 
-/* True: the item is done with. */
+/* True: the item is complete. */
 static bool run_item(struct host *host, struct host_item *item)
 {
     size_t element_bytes = host->backend.element_bytes;
@@ -110,8 +110,10 @@ static bool is_ready(const struct host *host, const struct erg_stream *stream)
                                          : true;
 }
 
-/* Sometimes a stream gets another place in a random order. Between two such moments the first of
- * those that can run does, so that others wait for long. */
+/*
+ * Now and then moves a stream to another place in a random order. In between, the first stream that
+ * can run does so, so that others wait long.
+ */
 static void reorder(struct host *host)
 {
     enum { SELDOM = 24 };
@@ -120,7 +122,9 @@ static void reorder(struct host *host)
             stream->priority = 1 + erg_rng_below(&host->rng, 1 << 30);
 }
 
-/* A stream whose head can run: the first in a random order, or what was queued first; NULL: none.
+/*
+ * A stream whose head can run: the first one in the random order, or the one whose head was queued
+ * first; NULL: none.
  */
 static struct erg_stream *choose(struct host *host)
 {
@@ -138,12 +142,13 @@ static struct erg_stream *choose(struct host *host)
     return chosen;
 }
 
-/* Runs the head of a stream; where none can run, other ranks are waited for. */
+/* Runs the head of a stream; if none can run, waits for other ranks. */
 static int run_any(struct host *host, struct erg_error *err)
 {
     struct erg_stream *chosen = choose(host);
     if (!chosen) {
-        assert(host->peers); /* an event is recorded before it is waited for: some stream goes on */
+        assert(
+            host->peers); /* events are recorded before any wait for them, so some stream can run */
         return erg_peers_wait(host->peers, err);
     }
     if (run_item(host, &chosen->items[chosen->done]) && ++chosen->done == chosen->count)
@@ -179,7 +184,7 @@ static void host_free(struct erg_backend *backend, void *memory)
     free(memory);
 }
 
-/* The kernel's estimate of memory for programs without swapping. */
+/* The kernel's estimate of the memory available without swapping. */
 static int host_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
 {
     static const char path[] = "/proc/meminfo", key[] = "\nMemAvailable:";

@@ -12,7 +12,7 @@ static size_t unit_bytes(const struct erg_exchange *exchange, size_t element_byt
     return exchange->floats ? sizeof(float) : element_bytes;
 }
 
-/* Where the part of the rank at `place` begins: of an all-reduce as much as divides evenly. */
+/* The start of the part of the rank at `place`; an all-reduce is split as evenly as possible. */
 static size_t part_begin(const struct erg_host_exchange *e, size_t place)
 {
     size_t count = e->exchange.count;
@@ -31,13 +31,13 @@ static void send(const struct erg_host_exchange *e, struct erg_peers *peers, siz
     erg_peers_send(peers, e->group->ranks[place], e->group->channel, bytes, count);
 }
 
-/* The data of `bytes` that the rank at `place` has sent; the caller frees it. */
+/* The `bytes` bytes that the rank at `place` has sent; the caller frees them. */
 static void *take(const struct erg_host_exchange *e, struct erg_peers *peers, size_t place,
                   size_t bytes)
 {
     size_t count;
     void *message = erg_peers_take(peers, e->group->ranks[place], e->group->channel, &count);
-    assert(count == bytes); /* else the ranks make different exchanges */
+    assert(count == bytes); /* otherwise the ranks make different exchanges */
     (void)bytes;
     return message;
 }

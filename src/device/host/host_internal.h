@@ -15,18 +15,18 @@ struct erg_group {
 };
 
 /*
- * An exchange under way, in steps that never wait: each sends the data that the other ranks need
- * next, after their data of the previous step has arrived.
+ * A running exchange, in steps that never wait: each sends the data that the other ranks need next,
+ * after their data of the previous step has arrived.
  */
 struct erg_host_exchange {
     struct erg_exchange exchange;
     const struct erg_group *group;
-    int step; /* that comes next */
+    int step; /* the next one */
 };
 
-/* Whether the next step can be taken. */
+/* Whether the next step can run. */
 bool erg_host_exchange_ready(const struct erg_host_exchange *exchange, struct erg_peers *peers);
-/* Takes it. True: that was the last one. */
+/* Runs it. True: it was the last one. */
 bool erg_host_exchange_step(struct erg_host_exchange *exchange, struct erg_peers *peers,
                             size_t element_bytes);
 

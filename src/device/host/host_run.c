@@ -1,4 +1,4 @@
-/* The host as a device: which operation of ops/ a kernel is. */
+/* The host as a device: maps kernels to operations of ops/. */
 #include "device/host/host_internal.h"
 
 #include <string.h>
