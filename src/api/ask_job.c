@@ -4,9 +4,9 @@
 
 #include "api/answer.h"
 #include "api/door.h"
+#include "api/layout_answer.h"
 #include "api/memory_query.h"
 #include "api/optimizing.h"
-#include "api/plan_answer.h"
 #include "base/interrupt.h"
 #include "base/sized.h"
 #include "io/json.h"
@@ -19,7 +19,7 @@
 
 /* ---- layouts ---- */
 
-static int take_layouts(struct erg_planning_wish *wish, const struct erg_ask_layouts *question,
+static int take_layouts(struct erg_layouts_asked *wish, const struct erg_ask_layouts *question,
                         struct erg_error *err)
 {
     static const char *const planners[] = {"ergon", "arena", NULL};
@@ -27,7 +27,7 @@ static int take_layouts(struct erg_planning_wish *wish, const struct erg_ask_lay
     struct erg_layouts_options options = {0};
     if (!question->job)
         return erg_fail(err, ERG_USAGE, "layouts: expected a job");
-    *wish = (struct erg_planning_wish){
+    *wish = (struct erg_layouts_asked){
         .why = question->why, .output = question->folder, .slots = question->slots != 0};
     if (erg_sized_take(&options, sizeof options, question->options, "erg_layouts_options", err) !=
             0 ||
@@ -45,12 +45,12 @@ static int take_layouts(struct erg_planning_wish *wish, const struct erg_ask_lay
 static int ask_layouts(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_layouts *question = at->question;
-    struct erg_planning_wish wish;
+    struct erg_layouts_asked wish;
     if (take_layouts(&wish, question, err) != 0 || !erg_answer_pens(at->answer, err))
         return -1;
     const int result =
-        erg_planning_answer(at->answer->files[ERG_ANSWER_TEXT], at->answer->files[ERG_ANSWER_JSON],
-                            &wish, question->job, err);
+        erg_layouts_answer(at->answer->files[ERG_ANSWER_TEXT], at->answer->files[ERG_ANSWER_JSON],
+                           &wish, question->job, err);
     return erg_answer_settle(at->answer, result, err);
 }
 
