@@ -48,7 +48,7 @@ function addKeys(element, rows, show, leave, row = 0, at = -1) {
   return (newRow, newAt) => { row = newRow; at = newAt; };
 }
 
-/* A ring on a chart that marks one place {x, y, text}, whose text is shown at the pointer (px, py) or beside it. */
+/* A ring on a chart that marks one place {x, y, text}, whose text is shown at the pointer (px, py) or next to it. */
 function addRing(svg) {
   const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden", "pointer-events": "none" });
   svg.append(ring);
