@@ -14,34 +14,6 @@ static struct server start(void)
     return start_serving((const char *[]){"--listen", "127.0.0.1:0", "--interval", "20", NULL});
 }
 
-/* The whole answer to one request. */
-static struct erg_text ask(const struct server *server, const char *request)
-{
-    int connection = connect_to(server);
-    struct erg_text message = {0}, answer = {0};
-    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
-    bool body = strncmp(request, "POST", 4) == 0;
-    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
-    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
-    char block[4096];
-    ssize_t count;
-    erg_text_add(&answer, "");
-    while ((count = recv(connection, block, sizeof block, 0)) > 0)
-        erg_text_add_bytes(&answer, block, (size_t)count);
-    close(connection);
-    erg_text_release(&message);
-    return answer;
-}
-
-static void check_answer(const struct server *server, const char *request, const char *status,
-                         const char *part)
-{
-    struct erg_text answer = ask(server, request);
-    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
-        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
-    erg_text_release(&answer);
-}
-
 /* The body of a scrape that is valid OpenMetrics. */
 static char *scrape(const struct server *server)
 {

@@ -30,34 +30,6 @@ static void update(struct erg_schedule_page *page, json_t *status)
     json_decref(status); /* a copy is kept */
 }
 
-/* The whole answer to one request. */
-static struct erg_text ask(const struct server *server, const char *request)
-{
-    const int connection = connect_to(server);
-    struct erg_text message = {0}, answer = {0};
-    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
-    const bool body = strncmp(request, "P", 1) == 0;
-    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
-    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
-    char block[4096];
-    ssize_t count;
-    erg_text_add(&answer, "");
-    while ((count = recv(connection, block, sizeof block, 0)) > 0)
-        erg_text_add_bytes(&answer, block, (size_t)count);
-    close(connection);
-    erg_text_release(&message);
-    return answer;
-}
-
-static void check_answer(const struct server *server, const char *request, const char *status,
-                         const char *part)
-{
-    struct erg_text answer = ask(server, request);
-    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
-        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
-    erg_text_release(&answer);
-}
-
 /* What follows the headers of an answer of status 200. */
 static char *body_of(const struct server *server, const char *request)
 {
