@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 struct server {
     pid_t pid;
@@ -82,6 +83,24 @@ static inline void check_answer(const struct server *server, const char *request
     if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
         fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
     erg_text_release(&answer);
+}
+
+/* The server closes these connections within a minute, though every second one goes on with the
+ * headers of its request. */
+static inline void check_closed(const int *connections, int count)
+{
+    char byte;
+    int open = count;
+    for (int tries = 0; open && tries < 600; tries++) {
+        open = 0;
+        for (int i = 0; i < count; i++)
+            if (send(connections[i], "X: y\r\n", i % 2 ? 6 : 0, MSG_NOSIGNAL) >= 0)
+                open += recv(connections[i], &byte, 1, MSG_DONTWAIT) != 0;
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    assert_int_equal(open, 0);
+    for (int i = 0; i < count; i++)
+        close(connections[i]);
 }
 
 #endif
