@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "ergon/train.h"
 
@@ -102,17 +103,10 @@ static void print_resumed(const struct erg_train_stats *stats)
 
 static int read_until(double *seconds, const char *text, struct erg_error *err)
 {
-    unsigned hours, minutes, rest;
-    int length = 0;
-    if (!text)
+    if (!text || (erg_parse_duration(text, seconds) && *seconds > 0))
         return 0;
-    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &rest, &length) != 3 ||
-        text[length] != '\0' || minutes > 59 || rest > 59 || hours + minutes + rest == 0)
-        return erg_fail(err, ERG_USAGE,
-                        "--until got \"%.80s\", expected hours, minutes and seconds as 11:30:00",
-                        text);
-    *seconds = 3600.0 * hours + 60.0 * minutes + rest;
-    return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "--until got \"%.80s\", expected hours, minutes and seconds as 11:30:00", text);
 }
 
 /* Explains why a run ended before its last step; only rank 0 prints it. */
