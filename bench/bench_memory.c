@@ -195,7 +195,7 @@ static void print_search(const struct erg_memory_request *request,
     }
     double floors_s = erg_cpu_seconds() - start;
     printf("%s: lines %.0f ns, floor %.0f ns a stage (means %.1f and %.1f GB)\n",
-           erg_memory_accounting_name(own.accounting), 1e9 * lines_s / TIMES,
+           erg_memory_accounting_names[own.accounting], 1e9 * lines_s / TIMES,
            1e9 * floors_s / TIMES, sum / TIMES / 1e9, floors / TIMES / 1e9);
 }
 

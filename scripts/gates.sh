@@ -4,8 +4,6 @@
 #   format   every C file as clang-format writes it
 #   shell    shellcheck on every script
 #   man      mandoc's lint on every manual page, also on those that are made from the headers
-#   docs     links, lengths and turns of the documents; the README's commands run and print what it shows
-#   abi      the symbols and structs of the library against tests/abi
 #   cppcheck every source of the library and the command
 #   clang    a build with clang, research included; warnings are errors
 #   cuda     a build with the CUDA device; warnings are errors
@@ -31,6 +29,17 @@ needs() {
     done
 }
 
+# configure NAME ARGUMENT...: configures a build with cmake. Its output is in build/NAME.log, and shown if it fails.
+configure() {
+    log=build/$1.log
+    echo "configures build/$1, log in $log"
+    shift
+    cmake "$@" >"$log" 2>&1 || {
+        cat "$log"
+        return 1
+    }
+}
+
 sources() {
     git ls-files -- "$@" 2>/dev/null || find "$@" -type f
 }
@@ -52,16 +61,6 @@ stage_man() {
     mandoc -T lint -W warning man/*.1 build/man3/ergon_*.3
 }
 
-stage_docs() {
-    needs cmake ninja || return 77
-    make all && ctest --preset release -R '^test_(docs|decisions|formats|man)$'
-}
-
-stage_abi() {
-    needs cmake ninja || return 77
-    make all && ctest --preset release -R '^test_abi$'
-}
-
 # Variables filled by a function that a condition selects look uninitialised to cppcheck, and so does an
 # error that stands in for a missing one; gcc checks these.
 stage_cppcheck() {
@@ -75,20 +74,15 @@ stage_cppcheck() {
 
 stage_clang() {
     needs clang cmake ninja || return 77
-    cmake -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang \
-        -DERGON_CUDA=OFF >build/clang.log 2>&1 || {
-        cat build/clang.log
-        return 1
-    }
-    cmake --build build/clang --target all research
+    configure clang -S . -B build/clang -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DERGON_CUDA=OFF &&
+        cmake --build build/clang --target all research
 }
 
 stage_cuda() {
     PATH=$PATH:${CUDA_HOME-/usr/local/cuda}/bin needs nvcc cmake ninja || return 77
-    cmake -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DERGON_CUDA=ON >build/cuda.log 2>&1 || {
+    configure cuda -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DERGON_CUDA=ON || {
         reason=$(sed -n 's/.*but there is no \([^ ]*\).*/\1 is not installed/p' build/cuda.log)
         [ -z "$reason" ] || return 77
-        cat build/cuda.log
         return 1
     }
     cmake --build build/cuda
@@ -96,8 +90,8 @@ stage_cuda() {
 
 stage_tidy() {
     needs clang-tidy cmake || return 77
-    cmake -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Debug -DERGON_CUDA=OFF \
-        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log 2>&1 || return 1
+    configure tidy -S . -B build/tidy -G Ninja -DCMAKE_BUILD_TYPE=Debug -DERGON_CUDA=OFF \
+        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON || return 1
     base=${GATES_BASE-main}
     git diff --name-only --diff-filter=d "$base" -- src 2>/dev/null | grep '\.c$' | grep -v /cuda/ >build/tidy.list
     [ -s build/tidy.list ] || sources src | grep '\.c$' | grep -v /cuda/ >build/tidy.list
@@ -117,7 +111,7 @@ stage_tsan() {
     needs cmake ninja || return 77
     tests=$(find tests -name 'test_*.c' | sed 's|.*/||; s|\.c$||' | grep -Ex "test_($threaded)")
     # shellcheck disable=SC2086 # the list is meant to be split
-    cmake --preset tsan >build/tsan.log 2>&1 && cmake --build --preset tsan --target $tests &&
+    configure tsan --preset tsan && cmake --build --preset tsan --target $tests &&
         ctest --preset tsan --parallel $((2 * cores)) -R "^test_($threaded)\$"
 }
 
@@ -139,7 +133,7 @@ fuzz() {
 # As many at a time as there are cores.
 stage_fuzz() {
     needs clang cmake ninja || return 77
-    cmake --preset fuzz >build/fuzz.log 2>&1 && cmake --build --preset fuzz --target fuzzers || return 1
+    configure fuzz --preset fuzz && cmake --build --preset fuzz --target fuzzers || return 1
     mkdir -p build/corpus
     rm -f build/corpus/failed
     running=0
@@ -157,7 +151,7 @@ stage_fuzz() {
 mkdir -p build
 for stage; do
     case $stage in
-    format | shell | man | docs | abi | cppcheck | clang | cuda | tidy | asan | tsan | fuzz) ;;
+    format | shell | man | cppcheck | clang | cuda | tidy | asan | tsan | fuzz) ;;
     *)
         echo "gates.sh: unknown stage '$stage', expected one of the list at the top of this file" >&2
         exit 2

@@ -41,16 +41,6 @@ static inline struct erg_frontier *random_tables(uint64_t seed, size_t count, si
     return tables_within(seed, count, options, 0.2);
 }
 
-/* Tables of two options: {time, energy} of the first, of the second. */
-static inline struct erg_frontier *tables_of_two(size_t count, const double options[][4])
-{
-    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
-    for (size_t t = 0; t < count; t++)
-        for (int o = 0; o < 2; o++)
-            erg_frontier_add(&tables[t], options[t][2 * o], options[t][2 * o + 1], 1410 - 30 * o);
-    return tables;
-}
-
 static inline void free_tables(struct erg_frontier *tables, size_t count)
 {
     for (size_t t = 0; t < count; t++)

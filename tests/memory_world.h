@@ -53,15 +53,6 @@ static inline struct erg_memory_sizes sizes_of(const struct erg_model *model,
     return sizes;
 }
 
-/* The same budget of every stage, of 64 at most. */
-static inline const double *all_stages(double bytes)
-{
-    static double budgets[64];
-    for (int i = 0; i < 64; i++)
-        budgets[i] = bytes;
-    return budgets;
-}
-
 /* The stage that needs most in closed form. */
 static inline struct erg_memory_stage closed_worst(const struct erg_memory_request *request,
                                                    long *where)

@@ -4,9 +4,12 @@
 
 #include "commands.h"
 
+#include "base/text.h"
+
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 struct server {
     pid_t pid;
@@ -52,6 +55,52 @@ static inline int connect_to(const struct server *server)
     int connection = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(connection, (struct sockaddr *)&address, sizeof address), 0);
     return connection;
+}
+
+/* The whole answer to one request; one that has a body, as POST, sends "abc". */
+static inline struct erg_text ask(const struct server *server, const char *request)
+{
+    const int connection = connect_to(server);
+    struct erg_text message = {0}, answer = {0};
+    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
+    const bool body = strncmp(request, "P", 1) == 0;
+    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
+    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
+    char block[4096];
+    ssize_t count;
+    erg_text_add(&answer, "");
+    while ((count = recv(connection, block, sizeof block, 0)) > 0)
+        erg_text_add_bytes(&answer, block, (size_t)count);
+    close(connection);
+    erg_text_release(&message);
+    return answer;
+}
+
+static inline void check_answer(const struct server *server, const char *request,
+                                const char *status, const char *part)
+{
+    struct erg_text answer = ask(server, request);
+    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
+        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
+    erg_text_release(&answer);
+}
+
+/* The server closes these connections within a minute, though every second one goes on with the
+ * headers of its request. */
+static inline void check_closed(const int *connections, int count)
+{
+    char byte;
+    int open = count;
+    for (int tries = 0; open && tries < 600; tries++) {
+        open = 0;
+        for (int i = 0; i < count; i++)
+            if (send(connections[i], "X: y\r\n", i % 2 ? 6 : 0, MSG_NOSIGNAL) >= 0)
+                open += recv(connections[i], &byte, 1, MSG_DONTWAIT) != 0;
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    assert_int_equal(open, 0);
+    for (int i = 0; i < count; i++)
+        close(connections[i]);
 }
 
 #endif

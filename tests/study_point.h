@@ -85,16 +85,4 @@ static inline struct erg_study_result study_run(struct test_study *study)
     return result;
 }
 
-/* Mean of a value of the GPUs of a position. */
-static inline double study_mean_c(const struct erg_study_result *result, const char *slot)
-{
-    double sum = 0, count = 0;
-    for (size_t i = 0; i < result->gpu_count; i++)
-        if (!strcmp(result->gpu[i].slot, slot)) {
-            sum += result->gpu[i].temperature_c.mean;
-            count++;
-        }
-    return sum / count;
-}
-
 #endif

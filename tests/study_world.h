@@ -113,18 +113,6 @@ static inline int make_up(void *context, const struct erg_study_point *point,
     return 0;
 }
 
-/* The same, but deep pipelines are out of memory. */
-static inline int make_up_memory(void *context, const struct erg_study_point *point,
-                                 struct erg_study_result *result, struct erg_arena *arena,
-                                 struct erg_error *err)
-{
-    if (point->layout.pipeline < 16)
-        return make_up(context, point, result, arena, err);
-    result->status = ERG_RESULT_MEMORY;
-    result->message = "stage 0 needs 9.9 GiB more than there are";
-    return 0;
-}
-
 /* Runs a study in FOLDER/name. */
 static inline void run_study_by(const struct erg_study *study, const char *name,
                                 int (*point)(void *, const struct erg_study_point *,

@@ -116,7 +116,7 @@ static void wrong_questions_are_refused(void **state)
     assert_fails(erg_ask_frontier(&answer, &question, &err), &err, "microbatches from 1 on");
     question = frontier_of("profile.csv");
     question.deadline_s = question.energy_j = 1;
-    assert_fails(erg_ask_frontier(&answer, &question, &err), &err, "not both");
+    assert_fails(erg_ask_frontier(&answer, &question, &err), &err, "exclude each other");
     const struct erg_ask_trace both = {.size = sizeof both,
                                        .cluster = "c.yaml",
                                        .profiles = ".",

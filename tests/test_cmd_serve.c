@@ -14,34 +14,6 @@ static struct server start(void)
     return start_serving((const char *[]){"--listen", "127.0.0.1:0", "--interval", "20", NULL});
 }
 
-/* The whole answer to one request. */
-static struct erg_text ask(const struct server *server, const char *request)
-{
-    int connection = connect_to(server);
-    struct erg_text message = {0}, answer = {0};
-    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
-    bool body = strncmp(request, "POST", 4) == 0;
-    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
-    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
-    char block[4096];
-    ssize_t count;
-    erg_text_add(&answer, "");
-    while ((count = recv(connection, block, sizeof block, 0)) > 0)
-        erg_text_add_bytes(&answer, block, (size_t)count);
-    close(connection);
-    erg_text_release(&message);
-    return answer;
-}
-
-static void check_answer(const struct server *server, const char *request, const char *status,
-                         const char *part)
-{
-    struct erg_text answer = ask(server, request);
-    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
-        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
-    erg_text_release(&answer);
-}
-
 /* The body of a scrape that is valid OpenMetrics. */
 static char *scrape(const struct server *server)
 {
@@ -154,17 +126,7 @@ static void test_others_leave_a_place(void **state)
     assert_true(recv(others[1], &byte, 1, 0) <= 0);
     assert_int_equal(recv(others[OTHERS - 1], &byte, 1, MSG_DONTWAIT), -1);
     /* And these within seconds, though each goes on with its request. */
-    int open = OTHERS;
-    for (int tries = 0; open && tries < 600; tries++) {
-        open = 0;
-        for (int i = 0; i < OTHERS; i++)
-            if (send(others[i], "X: y\r\n", i % 2 ? 6 : 0, MSG_NOSIGNAL) >= 0)
-                open += recv(others[i], &byte, 1, MSG_DONTWAIT) != 0;
-        nanosleep(&(struct timespec){0, 100000000}, NULL);
-    }
-    assert_int_equal(open, 0);
-    for (int i = 0; i < OTHERS; i++)
-        close(others[i]);
+    check_closed(others, OTHERS);
     free(scrape(&server));
     stop_serving(&server);
 }

@@ -4,6 +4,18 @@
 
 #include "io/json.h"
 
+/* Mean of a value of the GPUs of a position. */
+static double study_mean_c(const struct erg_study_result *result, const char *slot)
+{
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < result->gpu_count; i++)
+        if (!strcmp(result->gpu[i].slot, slot)) {
+            sum += result->gpu[i].temperature_c.mean;
+            count++;
+        }
+    return sum / count;
+}
+
 /* ---- sums ---- */
 
 /* Every second and joule of a traced GPU is in a category or idle; stages fill the iteration; what

@@ -6,6 +6,18 @@
 
 #include <ctype.h>
 
+/* The same, but deep pipelines are out of memory. */
+static int make_up_memory(void *context, const struct erg_study_point *point,
+                          struct erg_study_result *result, struct erg_arena *arena,
+                          struct erg_error *err)
+{
+    if (point->layout.pipeline < 16)
+        return make_up(context, point, result, arena, err);
+    result->status = ERG_RESULT_MEMORY;
+    result->message = "stage 0 needs 9.9 GiB more than there are";
+    return 0;
+}
+
 /* Two models, four layouts, one of which is out of memory and one impossible; an equal pair. */
 #define STUDY                                                                                      \
     STUDY_HEAD "optimisations: [base, act]\nmicrobatch: [1, 4]\npoints:\n"                         \

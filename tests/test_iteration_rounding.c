@@ -5,6 +5,16 @@
 #include "iteration/rounding_internal.h"
 #include "iteration_world.h"
 
+/* Tables of two options: {time, energy} of the first, of the second. */
+static struct erg_frontier *tables_of_two(size_t count, const double options[][4])
+{
+    struct erg_frontier *tables = erg_xcalloc(count, sizeof *tables);
+    for (size_t t = 0; t < count; t++)
+        for (int o = 0; o < 2; o++)
+            erg_frontier_add(&tables[t], options[t][2 * o], options[t][2 * o + 1], 1410 - 30 * o);
+    return tables;
+}
+
 /* Sums of round times meet: a slower option that ends exactly with its limit is on time. */
 static void test_options_that_fit_exactly_are_taken(void **state)
 {

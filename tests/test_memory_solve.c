@@ -5,6 +5,15 @@
 #include "layout/memory/memory_simulation.h"
 #include "layout/memory/smallest_change.h"
 
+/* The same budget of every stage, of 64 at most. */
+static const double *all_stages(double bytes)
+{
+    static double budgets[64];
+    for (int i = 0; i < 64; i++)
+        budgets[i] = bytes;
+    return budgets;
+}
+
 static const double GiB = 0x1p30;
 
 /* ---- which bytes ---- */

@@ -12,6 +12,41 @@
 #include <sched.h>
 #include <sqlite3.h>
 
+/* Rows in FOLDER/out/profile.db; 0 while there is none. */
+static size_t stored_rows(const char *out)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s/profile.db", folder, out);
+    struct erg_error err = {0};
+    struct erg_store *store;
+    if (access(path, R_OK) != 0 || erg_store_open(&store, path, &err) != 0)
+        return 0; /* not there yet, or being made this very moment */
+    size_t count = count_rows(store);
+    erg_store_close(store);
+    return count;
+}
+
+/* Equal but for when it was made and what had to be measured for it. */
+static void assert_same_plan(const json_t *a, const json_t *b)
+{
+    static const char *const passing[] = {"created_utc", "measurements"};
+    json_t *left = json_copy((json_t *)(uintptr_t)a), *right = json_copy((json_t *)(uintptr_t)b);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(json_object_del(left, passing[i]), 0);
+        assert_int_equal(json_object_del(right, passing[i]), 0);
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(left, key, value)
+    {
+        if (!json_equal(value, json_object_get(right, key)))
+            fail_msg("the plans differ in \"%s\"", key);
+    }
+    assert_true(json_equal(left, right));
+    json_decref(left);
+    json_decref(right);
+}
+
 static json_t *reference; /* the plan of SMALL_JOB, made in one go */
 
 static int set_up(void **state)

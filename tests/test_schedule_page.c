@@ -30,34 +30,6 @@ static void update(struct erg_schedule_page *page, json_t *status)
     json_decref(status); /* a copy is kept */
 }
 
-/* The whole answer to one request. */
-static struct erg_text ask(const struct server *server, const char *request)
-{
-    const int connection = connect_to(server);
-    struct erg_text message = {0}, answer = {0};
-    erg_text_printf(&message, "%s\r\nHost: localhost\r\nConnection: close\r\n", request);
-    const bool body = strncmp(request, "P", 1) == 0;
-    erg_text_add(&message, body ? "Content-Length: 3\r\n\r\nabc" : "\r\n");
-    assert_int_equal(send(connection, message.data, message.count, 0), message.count);
-    char block[4096];
-    ssize_t count;
-    erg_text_add(&answer, "");
-    while ((count = recv(connection, block, sizeof block, 0)) > 0)
-        erg_text_add_bytes(&answer, block, (size_t)count);
-    close(connection);
-    erg_text_release(&message);
-    return answer;
-}
-
-static void check_answer(const struct server *server, const char *request, const char *status,
-                         const char *part)
-{
-    struct erg_text answer = ask(server, request);
-    if (strncmp(answer.data, status, strlen(status)) != 0 || !strstr(answer.data, part))
-        fail_msg("%s: expected %s with \"%s\" in:\n%s", request, status, part, answer.data);
-    erg_text_release(&answer);
-}
-
 /* What follows the headers of an answer of status 200. */
 static char *body_of(const struct server *server, const char *request)
 {
@@ -289,18 +261,7 @@ static void test_slow_clients(void **state)
         (void)send(others[i], "GET / HTTP/1.1\r\n", i % 2 ? 16 : 0, MSG_NOSIGNAL);
     }
     check_answer(&server, "GET /status.json HTTP/1.1", "HTTP/1.1 200", "bert-large");
-    char byte;
-    int open = OTHERS;
-    for (int tries = 0; open && tries < 600; tries++) {
-        open = 0;
-        for (int i = 0; i < OTHERS; i++)
-            if (send(others[i], "X: y\r\n", i % 2 ? 6 : 0, MSG_NOSIGNAL) >= 0)
-                open += recv(others[i], &byte, 1, MSG_DONTWAIT) != 0;
-        nanosleep(&(struct timespec){0, 100000000}, NULL);
-    }
-    assert_int_equal(open, 0);
-    for (int i = 0; i < OTHERS; i++)
-        close(others[i]);
+    check_closed(others, OTHERS);
     check_answer(&server, "GET /status.json HTTP/1.1", "HTTP/1.1 200", "bert-large");
 
     /* One that takes nothing of a large answer does not keep the page from closing. */
@@ -313,6 +274,7 @@ static void test_slow_clients(void **state)
     const int connection = connect_to(&server);
     static const char request[] = "GET /status.json HTTP/1.1\r\nHost: h\r\n\r\n";
     assert_int_equal(send(connection, request, sizeof request - 1, 0), sizeof request - 1);
+    char byte;
     assert_int_equal(recv(connection, &byte, 1, 0), 1);
     check_answer(&server, "GET /nothing HTTP/1.1", "HTTP/1.1 404", "Not found");
     erg_schedule_page_close(page);

@@ -25,6 +25,46 @@
 #include <time.h>
 #include <unistd.h>
 
+/* One rank says `part`, once, and nobody else says that anything failed. */
+static void check_sentence(const char *part)
+{
+    struct erg_text all = output_of_all();
+    if (times_in(all.data, part) != 1 || times_in(all.data, "ergon: ") != 1)
+        fail_msg("expected one sentence with \"%s\" in:\n%s", part, all.data);
+    erg_text_release(&all);
+}
+
+static void run_to_end(int ranks, const char *command)
+{
+    start(ranks, command);
+    finish();
+    for (int rank = 0; rank < ranks; rank++)
+        check_status(rank, 0);
+}
+
+/* Of a rank; 0: it has not written it yet. */
+static pid_t pid_of(int rank)
+{
+    char path[32], *text;
+    snprintf(path, sizeof path, "pid.%d", rank);
+    if (erg_file_read(in_folder(path), 0, &text, NULL, NULL) != 0)
+        return 0;
+    pid_t pid = (pid_t)atoi(text);
+    free(text);
+    return pid;
+}
+
+/* Waits until a run has a checkpoint. */
+static void await_checkpoint(const char *run)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/latest", run);
+    while (access(in_folder(path), F_OK) != 0) {
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+        nap();
+    }
+}
+
 enum { UPDATES = 40 };
 
 /* ---- jobs ---- */

@@ -108,29 +108,12 @@ static inline int times_in(const char *text, const char *part)
     return times;
 }
 
-/* One rank says `part`, once, and nobody else says that anything failed. */
-static inline void check_sentence(const char *part)
-{
-    struct erg_text all = output_of_all();
-    if (times_in(all.data, part) != 1 || times_in(all.data, "ergon: ") != 1)
-        fail_msg("expected one sentence with \"%s\" in:\n%s", part, all.data);
-    erg_text_release(&all);
-}
-
 static inline void check_status(int rank, int status)
 {
     if (world.status[rank] == status)
         return;
     struct erg_text all = output_of_all();
     fail_msg("rank %d ended with %d, expected %d:\n%s", rank, world.status[rank], status, all.data);
-}
-
-static inline void run_to_end(int ranks, const char *command)
-{
-    start(ranks, command);
-    finish();
-    for (int rank = 0; rank < ranks; rank++)
-        check_status(rank, 0);
 }
 
 /* ---- ranks of ergon run ---- */
@@ -155,18 +138,6 @@ static inline pid_t launch(const char *shell_text)
     execl(ERGON_TEST_PROGRAM, "ergon", "run", "-n", "4", "--plain", "--", "sh", "-c", script.data,
           (char *)NULL);
     _exit(127);
-}
-
-/* Of a rank; 0: it has not written it yet. */
-static inline pid_t pid_of(int rank)
-{
-    char path[32], *text;
-    snprintf(path, sizeof path, "pid.%d", rank);
-    if (erg_file_read(in_folder(path), 0, &text, NULL, NULL) != 0)
-        return 0;
-    pid_t pid = (pid_t)atoi(text);
-    free(text);
-    return pid;
 }
 
 /* The launcher's status as of a shell. Orphans end at this process, which waits for all. */
@@ -201,17 +172,6 @@ static inline void await_steps(const char *run, size_t steps)
 {
     while (lines_of(run) < steps) {
         assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* nobody has ended */
-        nap();
-    }
-}
-
-/* Waits until a run has a checkpoint. */
-static inline void await_checkpoint(const char *run)
-{
-    char path[64];
-    snprintf(path, sizeof path, "%s/latest", run);
-    while (access(in_folder(path), F_OK) != 0) {
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
         nap();
     }
 }

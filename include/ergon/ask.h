@@ -40,6 +40,26 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
+/* The lists of words from which options that are texts take one. */
+enum erg_word_list {
+    ERG_WORDS_ACCOUNTING = 1, /* erg_memory_options.accounting */
+    ERG_WORDS_CATEGORIES,     /* erg_kernels_options.categories */
+    ERG_WORDS_DEVICE,         /* of erg_optimize_options, erg_ask_probe and erg_ask_verify */
+    ERG_WORDS_EXPORT,         /* erg_ask_layouts.export_as */
+    ERG_WORDS_FORMAT,         /* of erg_record_export() */
+    ERG_WORDS_OBJECTIVE,      /* erg_layouts_options.objective */
+    ERG_WORDS_PICK,           /* erg_plan_goal.pick */
+    ERG_WORDS_PLANNER,        /* erg_ask_layouts.planner */
+    ERG_WORDS_RECOMPUTE,      /* of erg_layouts_options and erg_ask_memory */
+    ERG_WORDS_RIGHT,          /* erg_characterization_options.right */
+    ERG_WORDS_SEARCH,         /* erg_ask_optimize.search */
+    ERG_WORDS_SENSOR,         /* erg_characterization_options.sensor */
+    ERG_WORDS_STUDY_DEVICE,   /* erg_characterization_options.device */
+    ERG_WORDS_TRAIN_TYPE,     /* by enum erg_train_type */
+};
+/* The words of a list, which end with NULL; NULL if there is no such list. */
+const char *const *erg_words(enum erg_word_list list);
+
 struct erg_answer;
 
 /* For people; a document; rows of CSV. They live as long as the answer; NULL: it has none. */

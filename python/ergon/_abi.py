@@ -84,6 +84,20 @@ ERG_WATCH_DEBUG = 3
 ERG_WATCH_ERROR = 0
 ERG_WATCH_INFO = 2
 ERG_WATCH_WARNING = 1
+ERG_WORDS_ACCOUNTING = 1
+ERG_WORDS_CATEGORIES = 2
+ERG_WORDS_DEVICE = 3
+ERG_WORDS_EXPORT = 4
+ERG_WORDS_FORMAT = 5
+ERG_WORDS_OBJECTIVE = 6
+ERG_WORDS_PICK = 7
+ERG_WORDS_PLANNER = 8
+ERG_WORDS_RECOMPUTE = 9
+ERG_WORDS_RIGHT = 10
+ERG_WORDS_SEARCH = 11
+ERG_WORDS_SENSOR = 12
+ERG_WORDS_STUDY_DEVICE = 13
+ERG_WORDS_TRAIN_TYPE = 14
 
 erg_hook_exchange = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 
@@ -1343,4 +1357,5 @@ FUNCTIONS = {
     "erg_window_cancel": (None, [c.c_void_p]),
     "erg_window_end": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_window_look": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_words": (c.c_void_p, [c.c_int]),
 }

@@ -174,6 +174,9 @@ def take(cls: type[_T], struct: Any, **more: Any) -> _T:
     return cls(**values)
 
 
+_Handle = TypeVar("_Handle", bound="Handle")
+
+
 class Handle:
     """Something of the library's that is freed when nobody holds it any more."""
 
@@ -186,6 +189,13 @@ class Handle:
         pointer, self._pointer = getattr(self, "_pointer", None), None
         if pointer:
             getattr(library, self._free)(pointer)
+
+    @classmethod
+    def _of(cls: type[_Handle], pointer: c.c_void_p) -> _Handle:
+        """One of a class whose __init__ makes it in another way."""
+        handle = cls.__new__(cls)
+        Handle.__init__(handle, pointer)
+        return handle
 
 
 def opened(name: str, *arguments: Any) -> c.c_void_p:

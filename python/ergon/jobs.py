@@ -330,12 +330,6 @@ class Job(Handle):
         encoded = job.encode()
         return cls._of(opened("erg_job_open_text", text(name), encoded, len(encoded)))
 
-    @classmethod
-    def _of(cls, pointer: c.c_void_p) -> Job:
-        job = cls.__new__(cls)
-        Handle.__init__(job, pointer)
-        return job
-
     def set(self, key: str, value: Any) -> Job:
         """Sets a key such as "microbatches" or "cluster.nodes", and checks the whole anew; a value
         that is refused leaves the job as it was."""

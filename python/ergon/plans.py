@@ -86,12 +86,6 @@ class Plan(Handle, Page):
         encoded = plan.encode()
         return cls._of(opened("erg_plan_open_text", text(name), encoded, len(encoded)))
 
-    @classmethod
-    def _of(cls, pointer: c.c_void_p) -> Plan:
-        plan = cls.__new__(cls)
-        Handle.__init__(plan, pointer)
-        return plan
-
     @property
     def info(self) -> PlanInfo:
         """What it is for, and the point that is selected now."""

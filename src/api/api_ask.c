@@ -107,11 +107,13 @@ static int ask_frontier(struct erg_asking *at, struct erg_error *err)
         .blocking_power_w = question->blocking_power_w ? *question->blocking_power_w : (double)NAN,
         .p2p_latency_s = question->p2p_latency_s,
     };
-    if (!wish.profile || wish.microbatches < 1 || wish.virtual_stages < 1 || wish.points < 2 ||
-        (question->deadline_s > 0 && question->energy_j > 0))
+    if (!wish.profile || wish.microbatches < 1 || wish.virtual_stages < 1 || wish.points < 2)
+        return erg_fail(
+            err, ERG_USAGE,
+            "a frontier: expected a profile, microbatches from 1 on, and points from 2 on");
+    if (question->deadline_s > 0 && question->energy_j > 0)
         return erg_fail(err, ERG_USAGE,
-                        "a frontier: expected a profile, microbatches from 1 on, points from 2 on, "
-                        "and a deadline or an energy, not both");
+                        "--deadline and --energy-budget exclude each other: each selects one plan");
     if (erg_door_amount(&wish.unit_s, "unit_s", question->unit_s, err) != 0 ||
         erg_door_amount(&wish.deadline_s, "deadline_s", question->deadline_s, err) != 0 ||
         erg_door_amount(&wish.energy_budget_j, "energy_j", question->energy_j, err) != 0 ||
@@ -207,7 +209,6 @@ static int verify(struct erg_answer *answer, const struct erg_verify_request *re
 
 static int ask_verify(struct erg_asking *at, struct erg_error *err)
 {
-    static const char *const devices[] = {"emulated", "cuda", NULL};
     const struct erg_ask_verify *question = at->question;
     struct erg_verify_request request = {.layers = question->layers ? (int)question->layers : 4,
                                          .repeatable = question->repeatable != 0};
@@ -215,8 +216,11 @@ static int ask_verify(struct erg_asking *at, struct erg_error *err)
     struct erg_plan *plan = NULL;
     struct erg_real *real = NULL;
     int device;
-    if (erg_door_choice(&device, "device", question->device, devices, err) != 0)
+    if (erg_door_choice(&device, "device", question->device, ERG_WORDS_DEVICE, err) != 0)
         return -1;
+    if (request.repeatable && device != ERG_DOOR_CUDA)
+        return erg_fail(err, ERG_USAGE,
+                        "--repeatable: emulated GPUs compute no gradients; expected --device cuda");
     if (!question->job || !question->plan || question->layers < 0 || question->layers > 1000 ||
         request.layers < 2)
         return erg_fail(err, ERG_USAGE,
@@ -224,7 +228,7 @@ static int ask_verify(struct erg_asking *at, struct erg_error *err)
     int result = !erg_answer_pens(at->answer, err) ||
                          erg_job_load(&job, question->job, NULL, err) ||
                          erg_plan_load(&plan, question->plan, err) ||
-                         (device == 1 && open_gpus(&real, job, request.layers, err))
+                         (device == ERG_DOOR_CUDA && open_gpus(&real, job, request.layers, err))
                      ? -1
                      : 0;
     if (result == 0 && erg_launch_leads(real != NULL)) {
@@ -522,11 +526,10 @@ int erg_record_gpus(const struct erg_record_options *options, struct erg_error *
 int erg_record_export(const char *recording, const char *format, const char *output,
                       struct erg_error *err)
 {
-    static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
     static const enum erg_recording_format numbers[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
                                                         ERG_EXPORT_CHROME};
     int number;
-    if (erg_door_choice(&number, "format", format, formats, err) != 0)
+    if (erg_door_choice(&number, "format", format, ERG_WORDS_FORMAT, err) != 0)
         return -1;
     return number < 0 ? erg_fail(err, ERG_USAGE, "an export: expected a format")
                       : erg_recording_export(recording, numbers[number], output, err);

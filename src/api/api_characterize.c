@@ -40,8 +40,6 @@ static struct erg_characterization_counts counts_of(const struct erg_characteriz
 static int make_wish(struct erg_characterizing_wish *wish,
                      const struct erg_characterization_options *options, struct erg_error *err)
 {
-    static const char *const sensors[] = {"hopper", "exact", NULL};
-    static const char *const devices[] = {"emulated", "host", "cuda", NULL};
     int right, sensor, device;
     if (!options->file && !options->folder)
         return erg_fail(err, ERG_USAGE,
@@ -62,9 +60,9 @@ static int make_wish(struct erg_characterizing_wish *wish,
         .seed = options->seed,
     };
     long jobs;
-    if (erg_door_choice(&right, "right", options->right, erg_figure_right_names, err) != 0 ||
-        erg_door_choice(&sensor, "sensor", options->sensor, sensors, err) != 0 ||
-        erg_door_choice(&device, "device", options->device, devices, err) != 0 ||
+    if (erg_door_choice(&right, "right", options->right, ERG_WORDS_RIGHT, err) != 0 ||
+        erg_door_choice(&sensor, "sensor", options->sensor, ERG_WORDS_SENSOR, err) != 0 ||
+        erg_door_choice(&device, "device", options->device, ERG_WORDS_STUDY_DEVICE, err) != 0 ||
         erg_door_number(&jobs, "jobs", options->jobs, 4096, err) != 0 ||
         erg_door_amount(&wish->transient_s, "transient_s", options->transient_s, err) != 0)
         return -1;

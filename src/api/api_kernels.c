@@ -125,7 +125,7 @@ static int run(void *argument, struct erg_error *err)
     int rule;
     if (!options->files || options->file_count == 0)
         return erg_fail(err, ERG_USAGE, "kernels come from traces; expected one or more files");
-    if (erg_door_choice(&rule, "categories", options->categories, erg_kernel_rule_names, err) != 0)
+    if (erg_door_choice(&rule, "categories", options->categories, ERG_WORDS_CATEGORIES, err) != 0)
         return -1;
     rule = rule < 0 ? ERG_KERNEL_RULE_ERGON : rule;
     int result = erg_kernel_import(&lanes, options->files, options->file_count,

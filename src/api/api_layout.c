@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 /* As enum erg_objective numbers them. */
-static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
 struct erg_layouts {
     struct erg_arena arena;
@@ -49,9 +48,10 @@ int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_
         return erg_fail(err, ERG_USAGE, "a page shows all layouts; it does not go with `layout`");
     if (erg_door_number(&wish->batch, "batch", options->batch, ERG_JOB_MOST_BATCH, err) != 0 ||
         erg_door_number(&wish->top, "top", options->top, 1000, err) != 0 ||
-        erg_door_choice(&wish->recompute, "recompute", options->recompute, erg_recompute_names,
+        erg_door_choice(&wish->recompute, "recompute", options->recompute, ERG_WORDS_RECOMPUTE,
                         err) != 0 ||
-        erg_door_choice(&wish->objective, "objective", options->objective, objectives, err) != 0 ||
+        erg_door_choice(&wish->objective, "objective", options->objective, ERG_WORDS_OBJECTIVE,
+                        err) != 0 ||
         erg_door_amount(&wish->deadline_s, "deadline_s", options->deadline_s, err) != 0 ||
         erg_door_amount(&wish->energy_j, "energy_j", options->energy_j, err) != 0 ||
         erg_door_amount(&wish->power_w, "power_w", options->power_w, err) != 0 ||

@@ -10,8 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char *const accountings[] = {"arena", "framework", "static", NULL};
-
 struct erg_memory {
     struct erg_arena arena;
     struct erg_memory_wish wish;
@@ -42,7 +40,7 @@ int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_o
                    erg_door_number(&wish->batch, "batch", options->batch, ERG_JOB_MOST_BATCH,
                                    err) != 0 ||
                    erg_door_choice(&wish->accounting, "accounting", options->accounting,
-                                   accountings, err) != 0
+                                   ERG_WORDS_ACCOUNTING, err) != 0
                ? -1
                : 0;
 }

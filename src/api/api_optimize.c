@@ -8,9 +8,6 @@
 #include "base/interrupt.h"
 #include "base/sized.h"
 
-static const char *const devices[] = {"emulated", "cuda", NULL};
-enum { DEVICE_CUDA = 1 };
-
 struct plan_finding {
     const struct erg_job *job;
     struct erg_optimize_options options;
@@ -22,21 +19,22 @@ int erg_optimizing_take(struct erg_optimizing *at, const struct erg_optimize_opt
 {
     int device;
     double deadline_s, energy_j;
-    if (erg_door_choice(&device, "device", options->device, devices, err) != 0 ||
+    if (erg_door_choice(&device, "device", options->device, ERG_WORDS_DEVICE, err) != 0 ||
         erg_door_amount(&deadline_s, "deadline_s", options->deadline_s, err) != 0 ||
         erg_door_amount(&energy_j, "energy_j", options->energy_j, err) != 0 ||
         erg_optimizing_methods(at, options->methods, err) != 0)
         return -1;
     at->folder = options->folder;
-    at->cuda = device == DEVICE_CUDA;
+    at->cuda = device == ERG_DOOR_CUDA;
     at->lock_clocks = options->lock_clocks != 0;
     if (options->deadline_s > 0 && options->energy_j > 0)
-        return erg_fail(err, ERG_USAGE,
-                        "deadline_s and energy_j were both given; expected one of them");
+        return erg_fail(err, ERG_USAGE, "%s were both given; expected one of them",
+                        at->dashes ? "--deadline and --energy-budget" : "deadline_s and energy_j");
     if (at->lock_clocks && !at->cuda)
         return erg_fail(err, ERG_USAGE,
-                        "lock_clocks: the clocks of an emulated GPU cannot be locked; expected the "
-                        "device \"cuda\"");
+                        "%s: the clocks of an emulated GPU cannot be locked; expected %s",
+                        at->dashes ? "--lock-clocks" : "lock_clocks",
+                        at->dashes ? "--device cuda" : "the device \"cuda\"");
     return 0;
 }
 

@@ -120,11 +120,10 @@ int erg_plan_point(const struct erg_plan *plan, const char *method, size_t index
 
 static int goal_of(struct erg_goal *goal, const struct erg_plan_goal *wanted, struct erg_error *err)
 {
-    static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
     static const enum erg_objective objectives[] = {ERG_FASTEST, ERG_LEAST_ENERGY, ERG_KNEE};
     int pick;
     double bounds[4];
-    if (erg_door_choice(&pick, "pick", wanted->pick, picks, err) != 0 ||
+    if (erg_door_choice(&pick, "pick", wanted->pick, ERG_WORDS_PICK, err) != 0 ||
         erg_door_amount(&bounds[0], "deadline_s", wanted->deadline_s, err) != 0 ||
         erg_door_amount(&bounds[1], "energy_j", wanted->energy_j, err) != 0 ||
         erg_door_amount(&bounds[2], "power_w", wanted->power_w, err) != 0 ||

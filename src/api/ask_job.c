@@ -4,9 +4,9 @@
 
 #include "api/answer.h"
 #include "api/door.h"
+#include "api/layout_answer.h"
 #include "api/memory_query.h"
 #include "api/optimizing.h"
-#include "api/plan_answer.h"
 #include "base/interrupt.h"
 #include "base/sized.h"
 #include "io/json.h"
@@ -19,23 +19,22 @@
 
 /* ---- layouts ---- */
 
-static int take_layouts(struct erg_planning_wish *wish, const struct erg_ask_layouts *question,
+static int take_layouts(struct erg_layouts_asked *wish, const struct erg_ask_layouts *question,
                         struct erg_error *err)
 {
-    static const char *const planners[] = {"ergon", "arena", NULL};
-    static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
     struct erg_layouts_options options = {0};
     if (!question->job)
         return erg_fail(err, ERG_USAGE, "layouts: expected a job");
-    *wish = (struct erg_planning_wish){
+    *wish = (struct erg_layouts_asked){
         .why = question->why, .output = question->folder, .slots = question->slots != 0};
     if (erg_sized_take(&options, sizeof options, question->options, "erg_layouts_options", err) !=
             0 ||
         erg_layout_wish_take(&wish->wish, &options, err) != 0 ||
         erg_door_number(&wish->wish.sequence, "sequence", question->sequence, 1000000000, err) !=
             0 ||
-        erg_door_choice(&wish->export, "export_as", question->export_as, exports, err) != 0 ||
-        erg_door_choice(&wish->planner, "planner", question->planner, planners, err) != 0)
+        erg_door_choice(&wish->export, "export_as", question->export_as, ERG_WORDS_EXPORT, err) !=
+            0 ||
+        erg_door_choice(&wish->planner, "planner", question->planner, ERG_WORDS_PLANNER, err) != 0)
         return -1;
     wish->wish.cluster = question->cluster;
     wish->wish.engine = question->engine;
@@ -45,12 +44,12 @@ static int take_layouts(struct erg_planning_wish *wish, const struct erg_ask_lay
 static int ask_layouts(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_layouts *question = at->question;
-    struct erg_planning_wish wish;
+    struct erg_layouts_asked wish;
     if (take_layouts(&wish, question, err) != 0 || !erg_answer_pens(at->answer, err))
         return -1;
     const int result =
-        erg_planning_answer(at->answer->files[ERG_ANSWER_TEXT], at->answer->files[ERG_ANSWER_JSON],
-                            &wish, question->job, err);
+        erg_layouts_answer(at->answer->files[ERG_ANSWER_TEXT], at->answer->files[ERG_ANSWER_JSON],
+                           &wish, question->job, err);
     return erg_answer_settle(at->answer, result, err);
 }
 
@@ -78,7 +77,7 @@ static int take_memory(struct erg_memory_wish *wish, const struct erg_ask_memory
             0 ||
         erg_memory_wish_take(wish, &options, err) != 0 ||
         erg_door_number(&wish->sequence, "sequence", question->sequence, 1000000000, err) != 0 ||
-        erg_door_choice(&wish->recompute, "recompute", question->recompute, erg_recompute_names,
+        erg_door_choice(&wish->recompute, "recompute", question->recompute, ERG_WORDS_RECOMPUTE,
                         err) != 0)
         return -1;
     wish->path = question->job;
@@ -130,13 +129,12 @@ int erg_ask_memory(struct erg_answer **answer, const struct erg_ask_memory *ques
 static int load_job(struct erg_job **job, const struct erg_ask_optimize *question,
                     struct erg_error *err)
 {
-    static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NULL};
     struct erg_job_overrides overrides = {.search = question->search, .seed = question->seed};
     int search;
     long ignored;
     if (!question->job)
         return erg_fail(err, ERG_USAGE, "a plan: expected a job");
-    if (erg_door_choice(&search, "search", question->search, searches, err) != 0 ||
+    if (erg_door_choice(&search, "search", question->search, ERG_WORDS_SEARCH, err) != 0 ||
         erg_door_number(&ignored, "microbatches", question->microbatches, ERG_JOB_MOST_MICROBATCHES,
                         err) != 0 ||
         erg_door_number(&ignored, "microbatch_size", question->microbatch_size, 10000, err) != 0 ||
@@ -172,7 +170,7 @@ static int ask_optimize(struct erg_asking *at, struct erg_error *err)
 {
     const struct erg_ask_optimize *question = at->question;
     struct erg_optimize_options options = {0};
-    struct erg_optimizing run = {.hint = question->job};
+    struct erg_optimizing run = {.hint = question->job, .dashes = true};
     struct erg_job *job = NULL;
     int status =
         erg_sized_take(&options, sizeof options, question->options, "erg_optimize_options", err) ||

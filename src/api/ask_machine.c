@@ -129,14 +129,13 @@ static int probe_rates(struct erg_asking *at, const struct erg_ask_probe *questi
 
 static int ask_probe(struct erg_asking *at, struct erg_error *err)
 {
-    static const char *const devices[] = {"cuda", "emulated", NULL};
     const struct erg_ask_probe *question = at->question;
     int device;
-    if (erg_door_choice(&device, "device", question->device, devices, err) != 0 ||
-        check_probe(question, device == 1, err) != 0)
+    if (erg_door_choice(&device, "device", question->device, ERG_WORDS_DEVICE, err) != 0 ||
+        check_probe(question, device == ERG_DOOR_EMULATED, err) != 0)
         return -1;
-    return question->thermal ? probe_heat(at->answer, question, device == 1, err)
-                             : probe_rates(at, question, device == 1, err);
+    return question->thermal ? probe_heat(at->answer, question, device == ERG_DOOR_EMULATED, err)
+                             : probe_rates(at, question, device == ERG_DOOR_EMULATED, err);
 }
 
 int erg_ask_probe(struct erg_answer **answer, const struct erg_ask_probe *question,

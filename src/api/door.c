@@ -8,9 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-int erg_door_choice(int *index, const char *option, const char *word, const char *const *choices,
+int erg_door_choice(int *index, const char *option, const char *word, enum erg_word_list list,
                     struct erg_error *err)
 {
+    const char *const *choices = erg_words(list);
     *index = -1;
     if (!word)
         return 0;

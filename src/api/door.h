@@ -4,13 +4,17 @@
 
 #include "base/given.h"
 #include "base/memory.h"
+#include "ergon/ask.h"
 #include "ergon/error.h"
 
 #include <jansson.h>
 #include <stdint.h>
 
-/* The index of a word among `choices`, which end with NULL; NULL: -1. ERG_USAGE lists them. */
-int erg_door_choice(int *index, const char *option, const char *word, const char *const *choices,
+/* The words of ERG_WORDS_DEVICE. */
+enum { ERG_DOOR_EMULATED, ERG_DOOR_CUDA };
+
+/* The index of a word in a list; NULL: -1. ERG_USAGE lists its words. */
+int erg_door_choice(int *index, const char *option, const char *word, enum erg_word_list list,
                     struct erg_error *err);
 
 /* An integer option: 0 means not given, else from 1 to `most`. */

@@ -15,6 +15,7 @@ struct erg_optimizing {
     const char *hint;          /* the job's file, for a warning */
     bool methods[ERG_METHOD_COUNT];
     bool cuda, lock_clocks;
+    bool dashes;           /* messages name what was wished as options of the command line */
     struct erg_real *real; /* NULL: emulated */
     struct erg_plan *plan;
     json_t *document; /* of the plan; NULL without a folder */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* strptime, realpath */
 
 #include "api/submitting.h"
+#include "base/quantity.h"
 
 #include "api/job_measuring.h"
 #include "api/live_layout.h"
@@ -46,11 +47,9 @@ struct submitting {
 int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error *err)
 {
     static const char *const formats[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"};
-    unsigned hours, minutes, seconds;
-    int length = 0;
-    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &seconds, &length) == 3 && !text[length] &&
-        minutes < 60 && seconds < 60) {
-        *unix_s = (double)time(NULL) + 3600.0 * hours + 60.0 * minutes + seconds;
+    double from_now_s;
+    if (erg_parse_duration(text, &from_now_s)) {
+        *unix_s = (double)time(NULL) + from_now_s;
         return 0;
     }
     for (size_t i = 0; i < 2; i++) {

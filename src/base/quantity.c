@@ -1,4 +1,4 @@
-/* Quantities as people read them (base/quantity.h). */
+/* Quantities as people read and write them (base/quantity.h). */
 #include "base/quantity.h"
 
 #include <math.h>
@@ -29,4 +29,15 @@ const char *erg_format_duration(char *out, double seconds)
     long whole = lround(seconds);
     snprintf(out, ERG_FORMAT_BYTES, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
     return out;
+}
+
+bool erg_parse_duration(const char *text, double *seconds)
+{
+    unsigned hours, minutes, rest;
+    int length = 0;
+    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &rest, &length) != 3 || text[length] ||
+        minutes > 59 || rest > 59)
+        return false;
+    *seconds = 3600.0 * hours + 60.0 * minutes + rest;
+    return true;
 }

@@ -56,6 +56,7 @@ enum erg_study_placement {
     ERG_STUDY_COLD_FIRST, /* early stages get the coolest slots */
     ERG_STUDY_SEARCH,     /* the best in energy and time */
 };
+extern const char *const erg_study_sensor_names[];    /* "hopper", "exact"; ends with NULL */
 extern const char *const erg_study_placement_names[]; /* "given", …; ends with NULL */
 
 enum { ERG_STUDY_NO_NODE = -1 };

@@ -95,7 +95,7 @@ static const cyaml_schema_value_t schema = {
 
 /* ---- values ---- */
 
-static const char *const sensor_names[] = {"hopper", "exact", NULL};
+const char *const erg_study_sensor_names[] = {"hopper", "exact", NULL};
 static const char *const trace_names[] = {"none", "stages", NULL};
 static const int figures[] = {4, 5, 8, 10, 13, 15, 17, 0};
 
@@ -307,7 +307,7 @@ static int check_measuring(const struct study_file *file, const struct erg_yaml 
     if (file->seed != floor(file->seed))
         return erg_yaml_fail(yaml, "seed", err, "expected a whole number, got %g", file->seed);
     if (file->record.sensor &&
-        check_name(yaml, "record.sensor", file->record.sensor, sensor_names, err) != 0)
+        check_name(yaml, "record.sensor", file->record.sensor, erg_study_sensor_names, err) != 0)
         return -1;
     return file->trace.ranks ? check_name(yaml, "trace.ranks", file->trace.ranks, trace_names, err)
                              : 0;

@@ -7,17 +7,12 @@
 #include <stdio.h>
 
 struct characterize_values {
-    const char *output, *only, *figures, *redraw;
+    const char *output, *only, *figures, *redraw, *right, *sensor, *device;
     struct erg_option_list others;
     bool list, check, retry;
-    int right, sensor, device;
     long jobs;
     double transient_s;
 };
-
-static const char *const rights[] = {"eff_edp", "tokens_per_j", "j_per_token", NULL};
-static const char *const sensors[] = {"hopper", "exact", NULL};
-static const char *const devices[] = {"emulated", "host", "cuda", NULL};
 
 #define AT(member) offsetof(struct characterize_values, member)
 static const struct erg_option options[] = {
@@ -27,7 +22,7 @@ static const struct erg_option options[] = {
      .help = "list the points to run, and run nothing"},
     {"only", 'O', ERG_OPTION_TEXT, "GLOB", AT(only),
      .help = "run only points whose names match this shell pattern, for example '*/cc'"},
-    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+    {"device", 'd', ERG_OPTION_WORD, "KIND", AT(device), .words = ERG_WORDS_STUDY_DEVICE,
      .default_text = "emulated",
      .help = "emulated: emulate each point; host, cuda: train each point on this machine and "
              "emulate it as well"},
@@ -36,7 +31,7 @@ static const struct erg_option options[] = {
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
     {"figures", 'f', ERG_OPTION_TEXT, "N,...", AT(figures),
      .help = "draw these of the figures 4, 5, 8, 10, 13, 15, 17 (default: the study's, else all)"},
-    {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = rights,
+    {"right", 'R', ERG_OPTION_WORD, "WHAT", AT(right), .words = ERG_WORDS_RIGHT,
      .default_text = "eff_edp", .help = "right axis of figures 4, 8 and 13"},
     {"check", 'c', ERG_OPTION_FLAG, NULL, AT(check),
      .help = "compare the points with published findings; fail if one does not hold"},
@@ -44,7 +39,7 @@ static const struct erg_option options[] = {
      .help = "folder of another study, for findings that compare clusters"},
     {"redraw", 0, ERG_OPTION_FILE, "DIR", AT(redraw),
      .help = "draw figures, findings and page from the points in DIR; needs no SWEEP.yaml"},
-    {"sensor", 's', ERG_OPTION_CHOICE, "KIND", AT(sensor), .choices = sensors,
+    {"sensor", 's', ERG_OPTION_WORD, "KIND", AT(sensor), .words = ERG_WORDS_SENSOR,
      .help = "behaviour of emulated sensors (default: the study's, else hopper)"},
     {"transient", 't', ERG_OPTION_DOUBLE, "SECONDS", AT(transient_s), 1, 1e6,
      .help = "emulate this time from a cold start (default: the steady state)"},
@@ -71,16 +66,16 @@ static int make_wish(struct erg_characterization_options *wish, const struct erg
         .folder = values->redraw ? values->redraw : values->output,
         .list = values->list,
         .only = values->only,
-        .sensor = values->sensor < 0 ? NULL : sensors[values->sensor],
-        .device = devices[values->device],
+        .sensor = values->sensor,
+        .device = values->device,
         .program = "/proc/self/exe",
         .figures = values->figures,
-        .right = rights[values->right],
-        .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : values->jobs,
+        .right = values->right,
+        .jobs = erg_given_number(values->jobs),
         .retry = values->retry,
         .seeded = call->common.seed != ERG_NOT_GIVEN,
         .seed = (uint64_t)call->common.seed,
-        .transient_s = isnan(values->transient_s) ? 0 : values->transient_s,
+        .transient_s = erg_given_amount(values->transient_s),
         .others = values->others.items,
         .other_count = values->others.count,
     };

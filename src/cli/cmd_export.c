@@ -4,15 +4,13 @@
 #include "ergon/telemetry.h"
 
 struct export_values {
-    int format;
-    const char *output;
+    const char *format, *output;
 };
-
-static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
 
 #define AT(member) offsetof(struct export_values, member)
 static const struct erg_option options[] = {
-    {"format", 'f', ERG_OPTION_CHOICE, "KIND", AT(format), .choices = formats, .required = true,
+    {"format", 'f', ERG_OPTION_WORD, "KIND", AT(format), .words = ERG_WORDS_FORMAT,
+     .required = true,
      .help = "csv: rows; jsonl: one object per line; chrome: counters for Perfetto and "
              "chrome://tracing"},
     {"output", 'o', ERG_OPTION_FILE, "OUT", AT(output), .default_text = "-",
@@ -23,7 +21,7 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct export_values *values = call->values;
-    return erg_record_export(call->arguments[0], formats[values->format], values->output, err);
+    return erg_record_export(call->arguments[0], values->format, values->output, err);
 }
 
 const struct erg_command erg_cmd_export = {

@@ -45,17 +45,9 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static double given(double value)
-{
-    return isnan(value) ? 0 : value;
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct frontier_values *values = call->values;
-    if (!isnan(values->deadline_s) && !isnan(values->energy_budget_j))
-        return erg_fail(err, ERG_USAGE,
-                        "--deadline and --energy-budget exclude each other: each selects one plan");
     if (call->common.json && (values->format == TABLE || values->format == CSV))
         return erg_fail(err, ERG_USAGE,
                         "--format %s and --json exclude each other: the output has one format",
@@ -70,10 +62,10 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .points = values->points,
         .blocking_power_w = isnan(values->blocking_power_w) ? NULL : &values->blocking_power_w,
         .p2p_latency_s = values->p2p_latency_s,
-        .unit_s = given(values->unit_s),
-        .deadline_s = given(values->deadline_s),
-        .energy_j = given(values->energy_budget_j),
-        .seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed,
+        .unit_s = erg_given_amount(values->unit_s),
+        .deadline_s = erg_given_amount(values->deadline_s),
+        .energy_j = erg_given_amount(values->energy_budget_j),
+        .seed = (uint64_t)erg_given_number(call->common.seed),
     };
     struct erg_answer *answer = NULL;
     const int asked = erg_ask_frontier(&answer, &question, err);

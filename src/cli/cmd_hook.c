@@ -39,7 +39,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .size = sizeof question,
         .plan = call->arguments[1],
         .method = values->method,
-        .point = values->point == ERG_NOT_GIVEN ? 0 : values->point,
+        .point = erg_given_number(values->point),
         .stage = values->stage,
         .dwell_s = values->dwell_s,
         .least_change_mhz = values->least_change_mhz,

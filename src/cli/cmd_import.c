@@ -8,13 +8,10 @@
 #include <string.h>
 
 struct import_values {
-    const char *output, *cluster, *profiles, *recording;
+    const char *output, *cluster, *profiles, *recording, *categories;
     long gpus, batch;
-    int categories;
     bool csv;
 };
-
-static const char *const rules[] = {"ergon", "charllm", NULL};
 
 #define AT(member) offsetof(struct import_values, member)
 static const struct erg_option options[] = {
@@ -31,7 +28,7 @@ static const struct erg_option options[] = {
     {"recording", 'r', ERG_OPTION_FILE, "FILE", AT(recording),
      .help = "kineto: recording that ergon record wrote on the same node at the same time; adds "
              "energies"},
-    {"categories", 'k', ERG_OPTION_CHOICE, "RULE", AT(categories), .choices = rules,
+    {"categories", 'k', ERG_OPTION_WORD, "RULE", AT(categories), .words = ERG_WORDS_CATEGORIES,
      .help = "kineto: ergon: ergon's categories (default); charllm: those of a published study"},
     {"csv", 0, ERG_OPTION_FLAG, NULL, AT(csv), .help = "kineto: print CSV (default: a table)"},
     {0},
@@ -44,7 +41,7 @@ enum { CALCULON, TRACE, KINETO };
 static bool is_of_kernels(const struct erg_invocation *call)
 {
     const struct import_values *values = call->values;
-    return values->recording || values->categories >= 0 || values->csv;
+    return values->recording || values->categories || values->csv;
 }
 
 static int import_calculon(const struct erg_invocation *call, struct erg_error *err)
@@ -55,13 +52,12 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
                         "and accepts --gpus and --batch");
-    const struct erg_ask_calculon question = {
-        .size = sizeof question,
-        .model = call->arguments[1],
-        .system = call->arguments[2],
-        .folder = values->output,
-        .gpus = values->gpus == ERG_NOT_GIVEN ? 0 : values->gpus,
-        .batch = values->batch == ERG_NOT_GIVEN ? 0 : values->batch};
+    const struct erg_ask_calculon question = {.size = sizeof question,
+                                              .model = call->arguments[1],
+                                              .system = call->arguments[2],
+                                              .folder = values->output,
+                                              .gpus = erg_given_number(values->gpus),
+                                              .batch = erg_given_number(values->batch)};
     struct erg_answer *answer = NULL;
     return erg_answer_show(erg_ask_calculon(&answer, &question, err), &answer, call->common.json,
                            err);
@@ -70,12 +66,11 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
 static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct import_values *values = call->values;
-    const struct erg_kernels_options wish = {
-        .size = sizeof wish,
-        .files = call->arguments + 1,
-        .file_count = call->argument_count - 1,
-        .recording = values->recording,
-        .categories = values->categories >= 0 ? rules[values->categories] : NULL};
+    const struct erg_kernels_options wish = {.size = sizeof wish,
+                                             .files = call->arguments + 1,
+                                             .file_count = call->argument_count - 1,
+                                             .recording = values->recording,
+                                             .categories = values->categories};
     if (values->output || values->cluster || values->profiles || values->gpus != ERG_NOT_GIVEN ||
         values->batch != ERG_NOT_GIVEN || call->common.seed != ERG_NOT_GIVEN ||
         (values->csv && call->common.json))
@@ -112,12 +107,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
                         "accepts --seed");
-    const struct erg_ask_trace question = {
-        .size = sizeof question,
-        .cluster = values->cluster,
-        .profiles = values->profiles,
-        .log = call->arguments[1],
-        .seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed};
+    const struct erg_ask_trace question = {.size = sizeof question,
+                                           .cluster = values->cluster,
+                                           .profiles = values->profiles,
+                                           .log = call->arguments[1],
+                                           .seed = (uint64_t)erg_given_number(call->common.seed)};
     struct erg_answer *answer = NULL;
     return erg_answer_show(erg_ask_trace(&answer, &question, err), &answer, false, err);
 }

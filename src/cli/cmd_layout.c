@@ -4,15 +4,11 @@
 
 struct layout_values {
     const char *gpus, *cluster, *engine, *layout, *why, *output;
+    const char *recompute, *objective, *planner, *export;
     long batch, sequence, top;
-    int recompute, objective, planner, export;
     double slack, deadline_s, energy_j, power_w, memory_bytes, host_bytes;
     bool per_stage, fsdp, slots;
 };
-
-static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
-static const char *const planners[] = {"ergon", "arena", NULL};
-static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
 #define AT(member) offsetof(struct layout_values, member)
 static const struct erg_option options[] = {
@@ -30,7 +26,7 @@ static const struct erg_option options[] = {
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help =
          "training engine: a name of the catalogue (data/engines) or a file (default: the job's)"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_choices,
+    {"recompute", 'r', ERG_OPTION_WORD, "WHAT", AT(recompute), .words = ERG_WORDS_RECOMPUTE,
      .help = "only layouts that recompute this (default: try all)"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
      .help =
@@ -38,7 +34,7 @@ static const struct erg_option options[] = {
     {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(fsdp),
      .help =
          "include layouts of one stage that shard weights and gradients over data ranks (FSDP)"},
-    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
+    {"objective", 'O', ERG_OPTION_WORD, "WHAT", AT(objective), .words = ERG_WORDS_OBJECTIVE,
      .help = "objective; also chooses the GPUs' clocks (default: fastest; with --deadline "
              "least_energy)"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e9,
@@ -62,11 +58,11 @@ static const struct erg_option options[] = {
     {"slots", 0, ERG_OPTION_FLAG, NULL, AT(slots),
      .help = "print which slots of a node the groups of the best layout take, and their layers; "
              "uses the cluster's chassis"},
-    {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,
+    {"planner", 'a', ERG_OPTION_WORD, "WHOSE", AT(planner), .words = ERG_WORDS_PLANNER,
      .default_text = "ergon",
      .help = "arena: the published planner of the cluster scheduler Arena, for 1, 2, 4, 8 or 16 "
              "GPUs; prints its plan for each number of stages, and which of them it would search"},
-    {"export", 'x', ERG_OPTION_CHOICE, "SOFTWARE", AT(export), .choices = exports,
+    {"export", 'x', ERG_OPTION_WORD, "SOFTWARE", AT(export), .words = ERG_WORDS_EXPORT,
      .help =
          "print the best layout, or that of --layout, as arguments of this software; job: as a job "
          "for ergon optimize; profile: frontiers for every number of GPUs, for ergon simulate"},
@@ -76,15 +72,10 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static const char *word(const char *const *choices, int choice)
-{
-    return choice < 0 ? NULL : choices[choice];
-}
-
 /* An export and a comparison of two layouts are text alone. */
 static int check_json(const struct layout_values *values, struct erg_error *err)
 {
-    if (values->export >= 0)
+    if (values->export)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
     if (values->why && !values->layout)
@@ -103,9 +94,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .batch = erg_given_number(values->batch),
         .batch_slack = values->slack,
         .layout = values->layout,
-        .recompute = word(erg_recompute_choices, values->recompute),
+        .recompute = values->recompute,
         .per_stage = values->per_stage,
-        .objective = word(objectives, values->objective),
+        .objective = values->objective,
         .deadline_s = erg_given_amount(values->deadline_s),
         .energy_j = erg_given_amount(values->energy_j),
         .power_w = erg_given_amount(values->power_w),
@@ -122,8 +113,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .engine = values->engine,
         .sequence = erg_given_number(values->sequence),
         .why = values->why,
-        .export_as = word(exports, values->export),
-        .planner = word(planners, values->planner),
+        .export_as = values->export,
+        .planner = values->planner,
         .slots = values->slots,
         .folder = values->output,
     };

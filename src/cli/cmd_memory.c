@@ -4,13 +4,12 @@
 
 struct memory_values {
     long gpus, batch, sequence;
-    const char *layout, *engine, *solve, *report;
-    int recompute, accounting, copies;
+    const char *layout, *engine, *solve, *report, *recompute, *accounting;
+    int copies;
     double offload;
     bool per_stage;
 };
 
-static const char *const accountings[] = {"arena", "framework", "static", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
 
 #define AT(member) offsetof(struct memory_values, member)
@@ -25,7 +24,7 @@ static const struct erg_option options[] = {
      .help = "degrees, for example t=2,c=2,p=8,l=2: t tensor, c context, p pipeline; l layers per "
              "chunk, or v virtual stages; b microbatch; e ranks that share the experts; fsdp ranks "
              "that share weights"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_choices,
+    {"recompute", 'r', ERG_OPTION_WORD, "WHAT", AT(recompute), .words = ERG_WORDS_RECOMPUTE,
      .help = "outputs to recompute in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(offload), 0, 1,
      .help = "share of the activations to offload to host memory"},
@@ -36,7 +35,7 @@ static const struct erg_option options[] = {
      .help = "with --solve-offload: a ratio for each stage"},
     {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
      .default_text = "group", .help = "unit of a copy: a whole chunk, or a layer"},
-    {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
+    {"accounting", 'A', ERG_OPTION_WORD, "KIND", AT(accounting), .words = ERG_WORDS_ACCOUNTING,
      .help = "arena: bytes of the tensors; framework: bytes of the blocks of a caching allocator; "
              "static: bytes of the buffers of ergon's own training (default: the engine's, else "
              "arena)"},
@@ -58,7 +57,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .batch = erg_given_number(values->batch),
         .solve_offload = values->solve,
         .per_stage = values->per_stage,
-        .accounting = values->accounting < 0 ? NULL : accountings[values->accounting],
+        .accounting = values->accounting,
         .layer_copies = values->copies == 1,
     };
     const struct erg_ask_memory question = {
@@ -67,7 +66,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .options = &wish,
         .engine = values->engine,
         .sequence = erg_given_number(values->sequence),
-        .recompute = values->recompute < 0 ? NULL : erg_recompute_choices[values->recompute],
+        .recompute = values->recompute,
         .offload = isnan(values->offload) ? NULL : &values->offload,
         .page = values->report,
     };

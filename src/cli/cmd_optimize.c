@@ -4,16 +4,11 @@
 #include "cli/cli.h"
 
 struct optimize_values {
-    const char *folder, *methods;
-    int search, device;
+    const char *folder, *methods, *search, *device;
     long microbatches, microbatch_size, sequence;
     double deadline_s, budget_j;
     bool lock_clocks;
 };
-
-static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NULL};
-static const char *const devices[] = {"emulated", "cuda", NULL};
-enum { DEVICE_CUDA = 1 };
 
 #define AT(member) offsetof(struct optimize_values, member)
 static const struct erg_option options[] = {
@@ -23,9 +18,9 @@ static const struct erg_option options[] = {
     {"method", 'm', ERG_OPTION_TEXT, "NAME,...", AT(methods),
      .help = "report only these methods: sequential, sequential+clocks, nanobatching, "
              "nanobatching+clocks, ergon"},
-    {"search", 's', ERG_OPTION_CHOICE, "HOW", AT(search), .choices = searches,
+    {"search", 's', ERG_OPTION_WORD, "HOW", AT(search), .words = ERG_WORDS_SEARCH,
      .help = "how to choose the configurations to measure (default: the job's)"},
-    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+    {"device", 'd', ERG_OPTION_WORD, "KIND", AT(device), .words = ERG_WORDS_DEVICE,
      .default_text = "emulated", .help = "device to measure on"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
      .help = "with --device cuda: search the GPUs' clocks as well; locks them, and unlocks them at "
@@ -43,18 +38,6 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int check_values(const struct optimize_values *values, struct erg_error *err)
-{
-    if (!isnan(values->deadline_s) && !isnan(values->budget_j))
-        return erg_fail(err, ERG_USAGE,
-                        "--deadline and --energy-budget were both given; expected one of them");
-    if (values->lock_clocks && values->device != DEVICE_CUDA)
-        return erg_fail(
-            err, ERG_USAGE,
-            "--lock-clocks: emulated GPUs have no clocks to lock; expected --device cuda");
-    return 0;
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct optimize_values *values = call->values;
@@ -62,7 +45,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct erg_optimize_options wish = {
         .size = sizeof wish,
         .folder = values->folder,
-        .device = devices[values->device],
+        .device = values->device,
         .methods = values->methods,
         .deadline_s = erg_given_amount(values->deadline_s),
         .energy_j = erg_given_amount(values->budget_j),
@@ -75,14 +58,12 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .microbatches = erg_given_number(values->microbatches),
         .microbatch_size = erg_given_number(values->microbatch_size),
         .sequence = erg_given_number(values->sequence),
-        .search = values->search < 0 ? NULL : searches[values->search],
+        .search = values->search,
         .seed = call->common.seed == ERG_NOT_GIVEN ? NULL : &seed,
     };
     struct erg_answer *answer = NULL;
-    return check_values(values, err) != 0
-               ? -1
-               : erg_answer_show(erg_ask_optimize(&answer, &question, err), &answer,
-                                 call->common.json, err);
+    return erg_answer_show(erg_ask_optimize(&answer, &question, err), &answer, call->common.json,
+                           err);
 }
 
 const struct erg_command erg_cmd_optimize = {

@@ -3,14 +3,11 @@
 #include "cli/cli.h"
 
 struct probe_values {
-    const char *calibrate, *rows, *from, *base;
-    int device;
+    const char *calibrate, *rows, *from, *base, *device;
     long gpus;
     bool thermal;
     double turn_s, until_s;
 };
-
-static const char *const devices[] = {"cuda", "emulated", NULL};
 
 #define AT(member) offsetof(struct probe_values, member)
 static const struct erg_option options[] = {
@@ -24,7 +21,7 @@ static const struct erg_option options[] = {
     {"base", 'b', ERG_OPTION_TEXT, "GPU", AT(base),
      .help = "GPU with the initial constants, of the same architecture: a name or a file (default: "
              "the catalogue's entry for the measured GPU)"},
-    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+    {"device", 'd', ERG_OPTION_WORD, "KIND", AT(device), .words = ERG_WORDS_DEVICE,
      .default_text = "cuda", .help = "device to measure"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
      .help = "GPUs of the emulated group, or of the rows of --from (default: 2)"},
@@ -45,7 +42,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const uint64_t seed = (uint64_t)call->common.seed;
     const struct erg_ask_probe question = {
         .size = sizeof question,
-        .device = devices[values->device],
+        .device = values->device,
         .calibrate = values->calibrate,
         .rows = values->rows,
         .from = values->from,

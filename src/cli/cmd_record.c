@@ -32,7 +32,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .output = values->output,
         .gpus = values->gpus,
         .interval_ms = values->interval_ms,
-        .duration_s = isnan(values->duration_s) ? 0 : values->duration_s,
+        .duration_s = erg_given_amount(values->duration_s),
         .command = call->argument_count ? call->arguments : NULL,
     };
     if (wish.command && !isnan(values->duration_s))

@@ -38,7 +38,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                  : "127.0.0.1:9464",
         .gpus = values->gpus,
         .plan = values->plan,
-        .point = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
+        .point = (size_t)erg_given_number(values->point),
         .record = values->record,
         .token = values->token,
         .interval_ms = values->interval_ms,

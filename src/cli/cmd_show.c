@@ -3,23 +3,19 @@
 
 #include "ergon/plan.h"
 
-#include <math.h>
 #include <stdio.h>
 
 struct show_values {
-    const char *method;
-    int pick;
+    const char *method, *pick;
     long point;
     double deadline_s, budget_j, straggler_s;
 };
-
-static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
 
 #define AT(member) offsetof(struct show_values, member)
 static const struct erg_option options[] = {
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
      .help = "take a point of this method (default: the plan's selected point)"},
-    {"pick", 'k', ERG_OPTION_CHOICE, "RULE", AT(pick), .choices = picks,
+    {"pick", 'k', ERG_OPTION_WORD, "RULE", AT(pick), .words = ERG_WORDS_PICK,
      .help = "choose the point by its place on the frontier"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
      .help = "choose the point of least energy within this time"},
@@ -33,21 +29,16 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static double given(double value)
-{
-    return isnan(value) ? 0 : value;
-}
-
 static int choose(struct erg_plan *plan, const struct show_values *values, struct erg_error *err)
 {
     const struct erg_plan_goal goal = {
         .size = sizeof goal,
         .method = values->method,
-        .point = values->point == ERG_NOT_GIVEN ? 0 : values->point,
-        .pick = values->pick < 0 ? NULL : picks[values->pick],
-        .deadline_s = given(values->deadline_s),
-        .energy_j = given(values->budget_j),
-        .straggler_s = given(values->straggler_s),
+        .point = erg_given_number(values->point),
+        .pick = values->pick,
+        .deadline_s = erg_given_amount(values->deadline_s),
+        .energy_j = erg_given_amount(values->budget_j),
+        .straggler_s = erg_given_amount(values->straggler_s),
     };
     if ((goal.point > 0) + (goal.pick != NULL) + (goal.deadline_s > 0) + (goal.energy_j > 0) +
             (goal.straggler_s > 0) >

@@ -55,7 +55,7 @@ static const struct erg_option options[] = {
 /* Default of --seed: 0. */
 static uint64_t seed_of(const struct erg_invocation *call)
 {
-    return call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
+    return (uint64_t)erg_given_number(call->common.seed);
 }
 
 /* Returns the first given option that is not in `fitting` (ends with NULL), or NULL. */

@@ -77,13 +77,13 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .resume = values->resume,
         .arguments = call->arguments + trains,
         .argument_count = call->argument_count - trains,
-        .gpus = values->gpus == ERG_NOT_GIVEN ? 0 : values->gpus,
-        .gpus_most = values->gpus_most == ERG_NOT_GIVEN ? 0 : values->gpus_most,
+        .gpus = erg_given_number(values->gpus),
+        .gpus_most = erg_given_number(values->gpus_most),
         .type = values->type,
         .deadline = values->deadline,
-        .weight = isnan(values->weight) ? 0 : values->weight,
+        .weight = erg_given_amount(values->weight),
         .per_node = values->per_node,
-        .measure_s = isnan(values->minutes) ? 0 : 60 * values->minutes,
+        .measure_s = 60 * erg_given_amount(values->minutes),
         .program = program,
     };
     struct erg_answer *answer = NULL;

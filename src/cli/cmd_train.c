@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/text.h"
 #include "ergon/train.h"
 
@@ -28,8 +29,6 @@ struct train_values {
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* in the order of enum
                                                                       * erg_train_device */
-static const char *const types[] = {"bfloat16", "float32", NULL};    /* in the order of enum
-                                                                      * erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
@@ -55,7 +54,7 @@ static const struct erg_option options[] = {
      .help = "write the trained model in Hugging Face's format"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "auto", .help = "a GPU, the host's CPU, or (auto) a GPU if there is one"},
-    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
+    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .words = ERG_WORDS_TRAIN_TYPE,
      .default_text = "bfloat16",
      .help = "type of activations and of the weights in use; master weights are always float32"},
     {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
@@ -104,17 +103,10 @@ static void print_resumed(const struct erg_train_stats *stats)
 
 static int read_until(double *seconds, const char *text, struct erg_error *err)
 {
-    unsigned hours, minutes, rest;
-    int length = 0;
-    if (!text)
+    if (!text || (erg_parse_duration(text, seconds) && *seconds > 0))
         return 0;
-    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &rest, &length) != 3 ||
-        text[length] != '\0' || minutes > 59 || rest > 59 || hours + minutes + rest == 0)
-        return erg_fail(err, ERG_USAGE,
-                        "--until got \"%.80s\", expected hours, minutes and seconds as 11:30:00",
-                        text);
-    *seconds = 3600.0 * hours + 60.0 * minutes + rest;
-    return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "--until got \"%.80s\", expected hours, minutes and seconds as 11:30:00", text);
 }
 
 /* Explains why a run ended before its last step; only rank 0 prints it. */
@@ -255,13 +247,13 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .allow_change = values->allow_change,
         .plan = values->plan,
         .method = values->method,
-        .point = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
-        .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
-        .energy_budget_j = isnan(values->budget_j) ? 0 : values->budget_j,
+        .point = (size_t)erg_given_number(values->point),
+        .deadline_s = erg_given_amount(values->deadline_s),
+        .energy_budget_j = erg_given_amount(values->budget_j),
         .force_plan = values->force,
         .lock_clocks = values->lock_clocks || values->require_clocks,
         .require_clocks = values->require_clocks,
-        .steps = values->steps == ERG_NOT_GIVEN ? 0 : (uint64_t)values->steps,
+        .steps = (uint64_t)erg_given_number(values->steps),
         .line = call->common.quiet ? NULL : print_line,
         .stuck = end_stuck,
     };

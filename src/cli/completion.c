@@ -34,9 +34,9 @@ static void bash_values(struct erg_text *out, const struct erg_option *options)
         erg_text_add(out, ") COMPREPLY=(");
         if (takes_file(option)) {
             erg_text_add(out, "$(compgen -f -- \"$word\")");
-        } else if (option->type == ERG_OPTION_CHOICE) {
+        } else if (erg_option_choices(option)) {
             erg_text_add(out, "$(compgen -W \"");
-            add_choices(out, option->choices);
+            add_choices(out, erg_option_choices(option));
             erg_text_add(out, "\" -- \"$word\")");
         }
         erg_text_add(out, "); return ;;\n");
@@ -105,9 +105,9 @@ static void zsh_options(struct erg_text *out, const struct erg_option *options)
             erg_text_printf(out, ":%s:", option->argument ? option->argument : "VALUE");
         if (takes_file(option)) {
             erg_text_add(out, "_files");
-        } else if (option->type == ERG_OPTION_CHOICE) {
+        } else if (erg_option_choices(option)) {
             erg_text_add(out, "(");
-            add_choices(out, option->choices);
+            add_choices(out, erg_option_choices(option));
             erg_text_add(out, ")");
         }
         erg_text_add(out, "'");
@@ -157,9 +157,9 @@ static void fish_options(struct erg_text *out, const char *command,
             erg_text_printf(out, " -s %c", option->letter);
         if (takes_file(option)) {
             erg_text_add(out, " -r -F");
-        } else if (option->type == ERG_OPTION_CHOICE) {
+        } else if (erg_option_choices(option)) {
             erg_text_add(out, " -x -a '");
-            add_choices(out, option->choices);
+            add_choices(out, erg_option_choices(option));
             erg_text_add(out, "'");
         } else if (takes_value(option)) {
             erg_text_add(out, " -x");

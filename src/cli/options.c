@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const erg_recompute_choices[] = {"none",     "norms", "activation",
-                                             "balanced", "full",  NULL};
-
 /* A command understands those from its row on; see enum erg_common_set. */
 static const struct erg_option common_options[] = {
     {.name = "seed",
@@ -47,6 +44,11 @@ const struct erg_option *erg_common_options(const struct erg_command *command)
     return &common_options[command->common];
 }
 
+const char *const *erg_option_choices(const struct erg_option *option)
+{
+    return option->words ? erg_words(option->words) : option->choices;
+}
+
 static int check_bounds(const struct erg_option *option, double value, const char *text,
                         struct erg_error *err)
 {
@@ -59,17 +61,22 @@ static int check_bounds(const struct erg_option *option, double value, const cha
                     option->name, text, option->least, option->most);
 }
 
-static int set_choice(const struct erg_option *option, int *target, const char *text,
+static int set_choice(const struct erg_option *option, void *target, const char *text,
                       struct erg_error *err)
 {
-    for (int i = 0; option->choices[i]; i++)
-        if (strcmp(option->choices[i], text) == 0) {
-            *target = i;
-            return 0;
-        }
+    const char *const *choices = erg_option_choices(option);
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(choices[i], text) != 0)
+            continue;
+        if (option->type == ERG_OPTION_WORD)
+            *(const char **)target = choices[i];
+        else
+            *(int *)target = i;
+        return 0;
+    }
     struct erg_text list = {0};
-    for (int i = 0; option->choices[i]; i++)
-        erg_text_printf(&list, "%s\"%s\"", i ? ", " : "", option->choices[i]);
+    for (int i = 0; choices[i]; i++)
+        erg_text_printf(&list, "%s\"%s\"", i ? ", " : "", choices[i]);
     erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected one of %s", option->name, text, list.data);
     erg_text_release(&list);
     return -1;
@@ -114,6 +121,7 @@ static int set_value(const struct erg_option *option, void *values, const char *
         *(double *)target = number;
         return check_bounds(option, number, text, err);
     case ERG_OPTION_CHOICE:
+    case ERG_OPTION_WORD:
         return set_choice(option, target, text, err);
     case ERG_OPTION_TEXT:
     case ERG_OPTION_FILE:
@@ -165,13 +173,14 @@ static bool takes_value(const struct erg_option *option)
 /* "--name VALUE", or "--name A|B|C" for a choice. */
 static void add_form(struct erg_text *out, const struct erg_option *option)
 {
+    const char *const *choices = erg_option_choices(option);
     erg_text_printf(out, "--%s", option->name);
     if (option->bare_text)
         erg_text_printf(out, "[=%s]", option->argument);
-    else if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
+    else if (takes_value(option) && !choices)
         erg_text_printf(out, " %s", option->argument);
-    for (size_t i = 0; option->type == ERG_OPTION_CHOICE && option->choices[i]; i++)
-        erg_text_printf(out, "%s%s", i ? "|" : " ", option->choices[i]);
+    for (size_t i = 0; choices && choices[i]; i++)
+        erg_text_printf(out, "%s%s", i ? "|" : " ", choices[i]);
 }
 
 static int fail_unknown(const struct erg_command *command, const char *name, size_t length,

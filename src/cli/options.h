@@ -10,6 +10,7 @@
 
 #include "base/given.h"
 #include "base/text.h"
+#include "ergon/ask.h"
 #include "ergon/error.h"
 
 #include <limits.h>
@@ -27,7 +28,8 @@ enum erg_option_type {
     ERG_OPTION_TEXT,   /* const char * */
     ERG_OPTION_FILE,   /* const char *, completed with file names */
     ERG_OPTION_FILES,  /* struct erg_option_list: one file per appearance of the option */
-    ERG_OPTION_CHOICE, /* int, the index in `choices` */
+    ERG_OPTION_CHOICE, /* int, the index in `choices` or `words` */
+    ERG_OPTION_WORD,   /* const char *, one of them */
 };
 
 struct erg_option_list {
@@ -43,6 +45,7 @@ struct erg_option {
     size_t offset;              /* offset in the struct of values */
     double least, most;         /* limits of numbers; least == most means none */
     const char *const *choices; /* ends with NULL */
+    enum erg_word_list words;   /* a list of the library in place of `choices`; 0: none */
     const char *default_text;   /* parsed like a value; NULL: no default */
     const char *bare_text;      /* the same, for an option without its value; NULL: the value is
                                  * required */
@@ -96,8 +99,8 @@ struct erg_invocation {
     size_t argument_count;
 };
 
-/* The words of the option --recompute of layout and memory; ends with NULL. */
-extern const char *const erg_recompute_choices[];
+/* The words that an option accepts, which end with NULL; NULL: it accepts other values. */
+const char *const *erg_option_choices(const struct erg_option *option);
 
 /* A number or an amount for the public functions, where 0 stands for "not given". */
 static inline long erg_given_number(long value)

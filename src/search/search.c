@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const method_names[] = {"gp", "trees", "random", "exhaustive"};
-static const int method_count = sizeof method_names / sizeof *method_names;
+const char *const erg_search_method_names[] = {"gp", "trees", "random", "exhaustive", NULL};
+static const int method_count =
+    sizeof erg_search_method_names / sizeof *erg_search_method_names - 1;
 
 const char *erg_search_method_name(enum erg_search_method method)
 {
-    return (int)method >= 0 && (int)method < method_count ? method_names[method] : NULL;
+    return (int)method >= 0 && (int)method < method_count ? erg_search_method_names[method] : NULL;
 }
 
 void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,

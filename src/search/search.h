@@ -103,7 +103,8 @@ struct erg_search_options {
 void erg_search_defaults(struct erg_search_options *options, enum erg_search_method method,
                          size_t run_ops);
 
-/* "gp", "trees", "random", "exhaustive"; NULL for another value. */
+extern const char *const erg_search_method_names[]; /* by enum erg_search_method, ends with NULL */
+/* NULL for another value. */
 const char *erg_search_method_name(enum erg_search_method method);
 
 enum erg_knowledge {

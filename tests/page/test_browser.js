@@ -13,6 +13,7 @@ const http = require("http");
 const os = require("os");
 const path = require("path");
 const { findChromium, startChromium } = require("./chromium.js");
+const { changePage, gpuRun, way } = require("./documents.js");
 const livePage = require("./live_page.js");
 
 const [ergon, source, ...only] = process.argv.slice(2);
@@ -38,11 +39,8 @@ const BEFORE = `${fs.readFileSync(path.join(__dirname, "rules.js"), "utf8")}
 }`;
 
 /* ---- the pages, each made by the command that people use ---- */
-function changed(from, to, change) { /* a page with another document */
-  const html = fs.readFileSync(inFolder(from), "utf8"), start = html.indexOf('id="plan">') + 10, end = html.indexOf("</script>", start);
-  const plan = JSON.parse(html.slice(start, end));
-  change(plan);
-  fs.writeFileSync(inFolder(to), html.slice(0, start) + JSON.stringify(plan).replace(/</g, "\\u003c") + html.slice(end));
+function changed(from, to, change) {
+  changePage(inFolder(from), inFolder(to), change);
   return to;
 }
 const PAGES = {
@@ -92,16 +90,9 @@ const PAGES = {
   },
   "training on GPUs"() {
     if (!fs.existsSync(inFolder("trained"))) PAGES.training();
-    const column = value => Array.from({ length: 200 }, (_, i) => value(20 * (i + 1)));
-    const way = (name, ms, joules) => ({ way: name, method: name, point: 1, rounds: 4, steps: 20, step_ms: ms, step_ms_uncertainty: 0.5,
-      step_j: joules, step_j_uncertainty: 2.5 });
-    return changed("trained/report.html", "gpus.html", plan => Object.assign(plan, { device: "NVIDIA H100 80GB HBM3", ranks: 8, updates: 4000, energy_j: 3.5e6,
-      columns: { step: column(i => i), tokens: column(i => 524288 * i), time_s: column(i => 2 * i), loss: column(i => 2 + 500 / i),
-        validation_loss: column(i => (i % 1000 ? null : 2.1 + 500 / i)), gradient_norm: column(() => 0.4), learning_rate: column(i => 3e-4 - 1e-8 * i),
-        step_ms: column(() => 2000), tokens_per_s: column(() => 262144), mfu: column(() => 0.5), power_w: column(() => 5500),
-        j_per_token: column(() => 0.02098), j_per_token_uncertainty: column(() => 0.00014) },
+    return changed("trained/report.html", "gpus.html", plan => Object.assign(plan, gpuRun(), {
       trials: { best: "ergon point 2", reference: "sequential", changed: null, unmet: false, series: 1, rounds: 4,
-        saved: { time: 0.1234, time_uncertainty: 0.0041, energy: 0.098, energy_uncertainty: null }, ways: [way("sequential", 100, 71), way("ergon point 2", 87.66, 64)] } }));
+        saved: { time: 0.1234, time_uncertainty: 0.0041, energy: 0.098, energy_uncertainty: null }, ways: [way("sequential", 100, 0.5, 71, 2.5), way("ergon point 2", 87.66, 0.5, 64, 2.5)] } }));
   },
   study() {
     run("characterize", example("characterize/charllm-placement-h200.yaml"), "--output", "study");

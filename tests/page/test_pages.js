@@ -10,6 +10,7 @@ const { execFileSync } = require("child_process");
 const fs = require("fs");
 const os = require("os");
 const path = require("path");
+const { changePage, gpuRun, way } = require("./documents.js");
 const { openPage } = require("./dom.js");
 const livePage = require("./live_page.js");
 
@@ -482,36 +483,25 @@ sequence: 256
   },
 
   "train: what ways to run a step save"() {
-    const html = fs.readFileSync(inFolder("trained/report.html"), "utf8"), start = html.indexOf('id="plan">') + 10;
-    const end = html.indexOf("</script>", start), plan = JSON.parse(html.slice(start, end));
-    const way = (name, ms, half, joules, rounds = 4) => ({ way: name, method: name, point: 1, rounds, steps: 5 * rounds,
-      step_ms: ms, step_ms_uncertainty: half, step_j: joules, step_j_uncertainty: joules ? 2.5 : null });
-    plan.trials = { best: "ergon point 2", reference: "sequential", changed: "power", unmet: false, series: 2, rounds: 4,
+    const withTrials = trials => {
+      changePage(inFolder("trained/report.html"), inFolder("trials.html"), plan => { plan.trials = trials; });
+      return openPage(inFolder("trials.html"), []);
+    };
+    const trials = { best: "ergon point 2", reference: "sequential", changed: "power", unmet: false, series: 2, rounds: 4,
       saved: { time: 0.1234, time_uncertainty: 0.0041, energy: 0.098, energy_uncertainty: null },
-      ways: [way("sequential", 100, 0.5, 71), way("nanobatching", 95, null, null, 1), way("ergon point 2", 87.66, 0.4, 64), way("ergon point 1", null, null, null, 0)] };
-    const write = () => fs.writeFileSync(inFolder("trials.html"), html.slice(0, start) + JSON.stringify(plan) + html.slice(end));
-    write();
-    const page = openPage(inFolder("trials.html"), []);
+      ways: [way("sequential", 100, 0.5, 71, 2.5), way("nanobatching", 95, null, null, null, 1), way("ergon point 2", 87.66, 0.4, 64, 2.5),
+        way("ergon point 1", null, null, null, null, 0)] };
+    const page = withTrials(trials);
     checkWhole(page);
     assert.match(page.byId("trials-text").textContent, /^ergon point 2 saves 12\.3 ± 0\.4\u00a0% of the time and an unknown share of the energy of a step against sequential/);
     assert.match(page.byId("trials-text").textContent, /series 2, since the power of a step had changed\.$/);
     same(rowsOf(page, "trials-table").map(cellsOf), [["sequential", "100.0 ± 0.5\u00a0ms", "71 ± 3\u00a0J", "20 in 4 rounds"],
       ["nanobatching", "95.0\u00a0ms", "–", "5 in 1 round"], ["ergon point 2", "87.7 ± 0.4\u00a0ms", "64 ± 3\u00a0J", "20 in 4 rounds"]]);
-    plan.trials = { ...plan.trials, best: "sequential", changed: null, unmet: true };
-    write();
-    assert.match(openPage(inFolder("trials.html"), []).byId("trials-text").textContent, /^sequential is the best of the ways .* No way .* asked for\.$/);
+    assert.match(withTrials({ ...trials, best: "sequential", changed: null, unmet: true }).byId("trials-text").textContent, /^sequential is the best of the ways .* No way .* asked for\.$/);
   },
 
   "train: GPUs with energy and a validation loss"() {
-    const html = fs.readFileSync(inFolder("trained/report.html"), "utf8"), start = html.indexOf('id="plan">') + 10;
-    const end = html.indexOf("</script>", start), plan = JSON.parse(html.slice(start, end));
-    const count = 400, column = value => Array.from({ length: count }, (_, i) => value(10 * (i + 1)));
-    Object.assign(plan, { device: "NVIDIA H100 80GB HBM3", ranks: 8, updates: 4000, energy_j: 3.5e6, columns: {
-      step: column(i => i), tokens: column(i => 524288 * i), time_s: column(i => 2 * i), loss: column(i => 2 + 500 / i),
-      validation_loss: column(i => (i % 1000 ? null : 2.1 + 500 / i)), gradient_norm: column(() => 0.4), learning_rate: column(i => 3e-4 - 1e-8 * i),
-      step_ms: column(() => 2000), tokens_per_s: column(() => 262144), mfu: column(() => 0.5), power_w: column(() => 5500),
-      j_per_token: column(() => 0.02098), j_per_token_uncertainty: column(i => (i === 10 ? null : 0.00014)) } });
-    fs.writeFileSync(inFolder("gpus.html"), html.slice(0, start) + JSON.stringify(plan) + html.slice(end));
+    changePage(inFolder("trained/report.html"), inFolder("gpus.html"), plan => Object.assign(plan, gpuRun()));
     const page = openPage(inFolder("gpus.html"), []);
     checkWhole(page);
     assert.strictEqual(page.byId("headline").textContent, "The loss fell from 52.000 to 2.125 in 4,000 steps.");
@@ -524,7 +514,7 @@ sequence: 256
     assert.strictEqual(marks.length, 4); /* validations */
     checkOrder([2.6, 2.35, 2.267, 2.225], marks.map(mark => number(mark, "cy")), -1, "validation losses");
     const band = page.byId("speed-charts").all("svg")[1].all("path")[0].getAttribute("d");
-    assert.strictEqual(band.split("L").length, 2 * (count - 1));
+    assert.strictEqual(band.split("L").length, 2 * (page.data.columns.step.length - 1));
     assert.strictEqual(page.byId("trials-table").all("table").length, 0);
     page.byId("speed-charts").all("svg")[1].fire("keydown", { key: "ArrowLeft" });
     assert.match(page.byId("tip").textContent, /\n21\.0\u00a0mJ ± 0\.1\u00a0mJ a token$/);

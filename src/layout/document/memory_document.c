@@ -310,7 +310,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "recompute", erg_json_new_string(erg_layout_recompute_name(request->layout)));
     set(document, "offload", erg_json_number(request->layout->offload));
     set(document, "accounting",
-        erg_json_new_string(erg_memory_accounting_name(request->accounting)));
+        erg_json_new_string(erg_memory_accounting_names[request->accounting]));
     set(document, "copies", erg_json_new_string(request->layer_copies ? "layer" : "group"));
     set(document, "peak_bytes", whole(worst->peak_bytes));
     set(document, "closed_form_bytes", whole(closed));

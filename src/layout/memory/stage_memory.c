@@ -38,15 +38,12 @@ const char *erg_memory_unsharded(enum erg_memory_item item)
                : "";
 }
 
-const char *erg_memory_accounting_name(enum erg_memory_accounting accounting)
-{
-    static const char *const names[] = {
-        [ERG_MEMORY_ARENA] = "arena",
-        [ERG_MEMORY_FRAMEWORK] = "framework",
-        [ERG_MEMORY_STATIC] = "static",
-    };
-    return names[accounting];
-}
+const char *const erg_memory_accounting_names[] = {
+    [ERG_MEMORY_ARENA] = "arena",
+    [ERG_MEMORY_FRAMEWORK] = "framework",
+    [ERG_MEMORY_STATIC] = "static",
+    NULL,
+};
 
 struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
                                                 const struct erg_layout *layout,

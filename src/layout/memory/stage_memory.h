@@ -46,7 +46,8 @@
 #include <stdint.h>
 
 enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK, ERG_MEMORY_STATIC };
-const char *erg_memory_accounting_name(enum erg_memory_accounting accounting); /* "arena", … */
+extern const char *const erg_memory_accounting_names[]; /* by enum erg_memory_accounting, ends
+                                                         * with NULL */
 
 /* After "also": further buffers that the static accounting counts in the item. */
 enum erg_memory_item {

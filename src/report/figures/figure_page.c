@@ -214,22 +214,52 @@ static void add_cell(struct erg_text *out, const char *label, const char *style,
     erg_text_add(out, "</td>");
 }
 
+/* A section with one table. */
+struct table {
+    const char *id, *title, *text, *caption;
+    const char *heads[16]; /* the first one is that of the rows */
+    size_t numbers;        /* how many after the first are heads of numbers */
+};
+
+static void begin_table(struct erg_text *out, const struct table *table)
+{
+    erg_text_printf(out,
+                    "<section id=\"%s\"><h2>%s</h2>\n<p>%s</p>\n<div class=\"wrap\" "
+                    "tabindex=\"0\" role=\"region\" aria-label=\"%s\"><table><caption "
+                    "class=\"unseen\">%s</caption><thead><tr>",
+                    table->id, table->title, table->text, table->title, table->caption);
+    for (size_t i = 0; table->heads[i]; i++)
+        erg_text_printf(out, "<th scope=\"col\"%s>%s</th>",
+                        i > 0 && i <= table->numbers ? " class=\"n\"" : "", table->heads[i]);
+    erg_text_add(out, "</tr></thead><tbody>\n");
+}
+
+static void end_table(struct erg_text *out)
+{
+    erg_text_add(out, "</tbody></table></div></section>\n");
+}
+
+static void begin_row(struct erg_text *out, const char *head)
+{
+    erg_text_add(out, "<tr><th scope=\"row\">");
+    erg_svg_escape(out, head);
+}
+
 static void add_findings(struct erg_text *out, const struct erg_findings *findings)
 {
-    erg_text_add(out, "<section id=\"findings\"><h2>Findings</h2>\n<p>Findings of the published "
-                      "study, checked on these points. Findings that are not reproduced are "
-                      "listed, too.</p>\n<div class=\"wrap\" tabindex=\"0\" role=\"region\" "
-                      "aria-label=\"Findings\"><table><caption class=\"unseen\">Published findings "
-                      "and what these points show</caption><thead><tr>");
-    static const char *const heads[] = {"number", "claim", "expected here", "ours", "verdict"};
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        erg_text_printf(out, "<th scope=\"col\">%s</th>", heads[i]);
-    erg_text_add(out, "</tr></thead><tbody>\n");
+    static const struct table table = {
+        .id = "findings",
+        .title = "Findings",
+        .text = "Findings of the published study, checked on these points. Findings that are not "
+                "reproduced are listed, too.",
+        .caption = "Published findings and what these points show",
+        .heads = {"number", "claim", "expected here", "ours", "verdict"},
+    };
+    begin_table(out, &table);
     for (size_t i = 0; i < findings->count; i++) {
         const struct erg_study_finding *finding = &findings->items[i];
         const char *verdict = erg_finding_verdict_names[finding->verdict];
-        erg_text_add(out, "<tr><th scope=\"row\">");
-        erg_svg_escape(out, finding->id);
+        begin_row(out, finding->id);
         erg_text_add(out, "</th>");
         add_cell(out, "claim", NULL, finding->claim);
         add_cell(out, "expected here", NULL, finding->expected);
@@ -241,7 +271,7 @@ static void add_findings(struct erg_text *out, const struct erg_findings *findin
                  verdict);
         erg_text_add(out, "</tr>\n");
     }
-    erg_text_add(out, "</tbody></table></div></section>\n");
+    end_table(out);
 }
 
 static void add_number(struct erg_text *out, double value, int digits)
@@ -261,8 +291,7 @@ static void add_point(struct erg_text *out, const struct erg_collected *mark)
 {
     const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *m = &result->metrics;
-    erg_text_add(out, "<tr><th scope=\"row\">");
-    erg_svg_escape(out, mark->name);
+    begin_row(out, mark->name);
     erg_text_printf(out, "%s</th>", mark->equal ? " =" : "");
     if (result->status != ERG_RESULT_OK) {
         erg_text_printf(out, "<td colspan=\"12\">%s: ", erg_result_status_names[result->status]);
@@ -287,24 +316,23 @@ static void add_point(struct erg_text *out, const struct erg_collected *mark)
 
 static void add_points(struct erg_text *out, const struct erg_collection *collection)
 {
-    static const char *const heads[] = {"time, s",         "tokens/s/GPU", "MFU, %",
-                                        "energy, kJ",      "tokens/J",     "samples/(s MJ)",
-                                        "power, W",        "T mean, °C",   "T highest, °C",
-                                        "busy clock, MHz", "bubble, %",    "exposed, %"};
-    erg_text_add(out,
-                 "<section id=\"points\"><h2>Points</h2>\n<p>Values of one iteration. T: GPU "
-                 "temperature; bubble: time in which GPUs wait for the pipeline; exposed: time of "
-                 "communication under no compute; act: activations computed again; cc: "
-                 "communication under compute. “=”: another point of the list has the same "
-                 "configuration, and both are one run.</p>\n<div class=\"wrap\" tabindex=\"0\" "
-                 "role=\"region\" aria-label=\"Points\"><table><caption class=\"unseen\">Every "
-                 "point of the study</caption><thead><tr><th scope=\"col\">point</th>");
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        erg_text_printf(out, "<th scope=\"col\" class=\"n\">%s</th>", heads[i]);
-    erg_text_add(out, "<th scope=\"col\">ID</th></tr></thead><tbody>\n");
+    static const struct table table = {
+        .id = "points",
+        .title = "Points",
+        .text = "Values of one iteration. T: GPU temperature; bubble: time in which GPUs wait for "
+                "the pipeline; exposed: time of communication under no compute; act: activations "
+                "computed again; cc: communication under compute. “=”: another point of the list "
+                "has the same configuration, and both are one run.",
+        .caption = "Every point of the study",
+        .heads = {"point", "time, s", "tokens/s/GPU", "MFU, %", "energy, kJ", "tokens/J",
+                  "samples/(s MJ)", "power, W", "T mean, °C", "T highest, °C", "busy clock, MHz",
+                  "bubble, %", "exposed, %", "ID"},
+        .numbers = 12,
+    };
+    begin_table(out, &table);
     for (size_t i = 0; i < collection->count; i++)
         add_point(out, &collection->marks[i]);
-    erg_text_add(out, "</tbody></table></div></section>\n");
+    end_table(out);
 }
 
 /* ---- twins ---- */
@@ -347,8 +375,7 @@ static void add_twin(struct erg_text *out, const struct erg_collected *mark)
 {
     const struct erg_result_metrics *a = &mark->result->metrics, *b = &mark->twin->metrics;
     const struct twin_errors errors = errors_of(mark);
-    erg_text_add(out, "<tr><th scope=\"row\">");
-    erg_svg_escape(out, mark->name);
+    begin_row(out, mark->name);
     erg_text_add(out, "</th>");
     add_number(out, a->time_s, 4);
     add_number(out, b->time_s, 4);
@@ -375,19 +402,18 @@ static bool has_twins(const struct erg_collection *collection)
 
 static void add_twins(struct erg_text *out, const struct erg_collection *collection)
 {
-    static const char *const heads[] = {"time, s",  "emulated", "%",          "energy, J",
-                                        "emulated", "%",        "clock, MHz", "emulated",
-                                        "%",        "T, °C",    "emulated",   "K"};
-    erg_text_add(out,
-                 "<section id=\"twins\"><h2>Measured and emulated</h2>\n<p>Every measured point "
-                 "and the same point on an emulated machine: values of one iteration, and the "
-                 "difference in % of what was measured, of temperatures (T) in K.</p>\n<div "
-                 "class=\"wrap\" tabindex=\"0\" role=\"region\" aria-label=\"Measured and "
-                 "emulated\"><table><caption class=\"unseen\">Measured points and their emulated "
-                 "twins</caption><thead><tr><th scope=\"col\">point</th>");
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-        erg_text_printf(out, "<th scope=\"col\" class=\"n\">%s</th>", heads[i]);
-    erg_text_add(out, "</tr></thead><tbody>\n");
+    static const struct table table = {
+        .id = "twins",
+        .title = "Measured and emulated",
+        .text = "Every measured point and the same point on an emulated machine: values of one "
+                "iteration, and the difference in % of what was measured, of temperatures (T) in "
+                "K.",
+        .caption = "Measured points and their emulated twins",
+        .heads = {"point", "time, s", "emulated", "%", "energy, J", "emulated", "%", "clock, MHz",
+                  "emulated", "%", "T, °C", "emulated", "K"},
+        .numbers = 12,
+    };
+    begin_table(out, &table);
     for (size_t i = 0; i < collection->count; i++)
         if (collection->marks[i].twin)
             add_twin(out, &collection->marks[i]);

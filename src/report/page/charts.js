@@ -31,9 +31,9 @@ function limits(values, below, above) {
 }
 
 /* Arrow keys on an element: left and right go along one of `rows` of items, up and down to the next row, Home and End to
- * the ends; `show(item)` and `leave()` do the rest. */
-function addKeys(element, rows, show, leave) {
-  let row = 0, at = -1;
+ * the ends; `show(item)` and `leave()` do the rest. The keys begin at item `at` of `row`, and go on from where the
+ * result, a function of a row and an item, puts them. */
+function addKeys(element, rows, show, leave, row = 0, at = -1) {
   element.addEventListener("keydown", event => {
     if (event.key === "Escape") leave();
     const along = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
@@ -45,25 +45,47 @@ function addKeys(element, rows, show, leave) {
     event.preventDefault();
   });
   element.addEventListener("blur", leave);
+  return (newRow, newAt) => { row = newRow; at = newAt; };
 }
 
-/* Places on a chart, each {x, y, text}, that a pointer and keys reach: a ring marks the one whose text is shown. */
-function addPlaces(svg, places) {
+/* A ring on a chart that marks one place {x, y, text}, whose text is shown at the pointer (px, py) or next to it. */
+function addRing(svg) {
   const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden", "pointer-events": "none" });
   svg.append(ring);
-  const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
-  const show = (place, x, y) => {
-    for (const [name, value] of [["cx", place.x], ["cy", place.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
-    const box = svg.getBoundingClientRect();
-    showTip(place.text, x === undefined ? box.left + place.x : x, y === undefined ? box.top + place.y : y);
+  return {
+    show(place, px, py) {
+      for (const [name, value] of [["cx", place.x], ["cy", place.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
+      const box = svg.getBoundingClientRect();
+      showTip(place.text, px === undefined ? box.left + place.x : px, py === undefined ? box.top + place.y : py);
+    },
+    leave() { ring.setAttribute("visibility", "hidden"); hideTip(); },
   };
-  svg.addEventListener("pointermove", event => {
+}
+
+/* Rows of places on a chart, each {x, y, text}, that a pointer not further than `reach` and keys reach: a ring marks the one
+ * whose text is shown. The keys begin at place `at` of `row`. shown(place), null for none, and kept(place), after a click
+ * or Enter, are told. */
+function addPlaces(svg, rows, { reach = 30, row = 0, at = -1, shown = () => {}, kept = () => {} } = {}) {
+  const ring = addRing(svg), places = rows.flat();
+  let current = null;
+  const tell = place => { current = place; shown(place); };
+  const show = (place, px, py) => { ring.show(place, px, py); tell(place); };
+  const leave = () => { ring.leave(); tell(null); };
+  const go = addKeys(svg, rows, show, leave, row, at);
+  const nearest = event => {
     const box = svg.getBoundingClientRect(), away = p => Math.hypot(p.x - event.clientX + box.left, p.y - event.clientY + box.top);
     const best = places.reduce((a, b) => (away(b) < away(a) ? b : a));
-    if (away(best) < 30) show(best, event.clientX, event.clientY); else leave();
+    return away(best) < reach ? best : null;
+  };
+  svg.addEventListener("pointermove", event => {
+    const place = nearest(event), own = rows.findIndex(one => one.includes(place));
+    if (!place) { leave(); return; }
+    go(own, rows[own].indexOf(place));
+    show(place, event.clientX, event.clientY);
   });
   svg.addEventListener("pointerleave", leave);
-  addKeys(svg, [[...places].sort((a, b) => a.x - b.x)], show, leave);
+  svg.addEventListener("click", event => { const place = nearest(event); if (place) kept(place); });
+  svg.addEventListener("keydown", event => { if (event.key === "Enter" && current) kept(current); });
 }
 
 /* A bar of parts, each {title, number, value, text, color}: its length is that of `most` values at full width. A part has its
@@ -84,30 +106,30 @@ function partsBar(parts, most, name, ...more) {
 const partsLegend = parts => parts.map(part => h("span", {}, swatch(part.color, String(part.number)), part.title));
 
 /* A line from `top` to `bottom` of a chart that goes through its `places`, x from left to right, with the pointer and
- * the arrow keys, and shows textAt(index) next to it. The keys begin at place `at`. */
-function addCursor(svg, { top, bottom, places, at, textAt }) {
+ * the arrow keys, and shows textAt(index) next to it. The keys begin at place `at`. The result puts the line at a place, or
+ * hides it for null; `mark`, if given, is called instead, with the same. */
+function addCursor(svg, { top, bottom, places, at, textAt, mark }) {
   const cursor = s("line", { class: "guide", y1: top, y2: bottom, visibility: "hidden" });
-  const show = (index, px, py) => {
-    at = Math.min(places.length - 1, Math.max(0, index));
-    for (const [name, value] of [["x1", places[at]], ["x2", places[at]], ["visibility", "visible"]]) cursor.setAttribute(name, value);
-    const box = svg.getBoundingClientRect();
-    showTip(textAt(at), px === undefined ? box.left + places[at] : px, py === undefined ? box.top + 30 : py);
+  const put = index => {
+    cursor.setAttribute("visibility", index === null ? "hidden" : "visible");
+    if (index !== null) for (const name of ["x1", "x2"]) cursor.setAttribute(name, places[index]);
   };
-  const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
+  const move = mark || put, leave = () => { move(null); hideTip(); };
+  const show = (index, px, py) => {
+    move(index);
+    const box = svg.getBoundingClientRect();
+    showTip(textAt(index), px === undefined ? box.left + places[index] : px, py === undefined ? box.top + 30 : py);
+  };
   svg.append(cursor);
+  const go = addKeys(svg, [places.map((place, i) => i)], show, leave, 0, at);
   svg.addEventListener("pointermove", event => {
     const px = event.clientX - svg.getBoundingClientRect().left, away = i => Math.abs(places[i] - px);
-    show(places.reduce((best, place, i) => (away(i) < away(best) ? i : best), 0), event.clientX, event.clientY);
+    const best = places.reduce((best, place, i) => (away(i) < away(best) ? i : best), 0);
+    go(0, best);
+    show(best, event.clientX, event.clientY);
   });
   svg.addEventListener("pointerleave", leave);
-  svg.addEventListener("blur", leave);
-  svg.addEventListener("keydown", event => {
-    const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
-    if (event.key === "Escape") leave();
-    if (!by) return;
-    show(at + by);
-    event.preventDefault();
-  });
+  return put;
 }
 
 /* The guides that show what "same time" (2) and "same energy" (3) mean: [{from, to, badge, text}]. */
@@ -142,7 +164,8 @@ function frontierChart(place, state, onPoint) {
   }
   const [timeUnit, timeSize] = unitOf(Math.max(...points.map(p => p.point.time_s)), TIME_UNITS);
   const [energyUnit, energySize] = unitOf(Math.max(...points.map(p => p.point.energy_j)), ENERGY_UNITS);
-  let current = null, width = 0, focused = false;
+  const rows = METHODS.map(method => points.filter(p => p.method === method)).filter(row => row.length);
+  let width = 0, focused = false;
 
   function draw(newWidth = width) {
     width = newWidth;
@@ -152,7 +175,9 @@ function frontierChart(place, state, onPoint) {
     const { frame, atX, atY } = axes(width, height, { left: 50, right: 14, top: 26, bottom: 42 },
       { low: xLow, high: xHigh, title: `Time per iteration (${timeUnit})` },
       { low: yLow, high: yHigh, title: `Energy per iteration, all GPUs of a pipeline (${energyUnit})` });
-    for (const p of points) { p.x = atX(p.point.time_s / timeSize); p.y = atY(p.point.energy_j / energySize); }
+    for (const p of points)
+      Object.assign(p, { x: atX(p.point.time_s / timeSize), y: atY(p.point.energy_j / energySize),
+        text: `${p.method.title}\n${time(p.point.time_s)}, ${energy(p.point.energy_j)}` });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": "Chart of time against energy of every plan. Arrow keys move between points, Enter keeps one." },
       frame);
@@ -162,8 +187,8 @@ function frontierChart(place, state, onPoint) {
       svg.append(s("line", { class: "guide", x1, x2, y1, y2 }));
       return { ...guide, x: x1 + (x2 - x1) * 0.4, y: y1 + (y2 - y1) * 0.6 };
     });
-    for (const method of METHODS) {
-      const own = points.filter(p => p.method === method);
+    for (const own of rows) {
+      const { method } = own[0];
       svg.append(s("path", { d: own.map((p, i) => `${i ? "L" : "M"}${p.x.toFixed(1)},${p.y.toFixed(1)}`).join(""),
         fill: "none", stroke: method.color, "stroke-width": method.strong ? 2.5 : 1.5 }));
       const r = own.length === 1 ? 6 : method.strong ? 4 : 3.5;
@@ -173,47 +198,12 @@ function frontierChart(place, state, onPoint) {
     guides.forEach(guide => svg.append(...badge(guide.x, guide.y, guide.badge)));
     if (kept)
       svg.append(s("circle", { cx: kept.x, cy: kept.y, r: 10, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }));
-    const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
-    svg.append(ring);
-
-    function show(p, x, y) {
-      current = p;
-      ring.setAttribute("cx", p.x); ring.setAttribute("cy", p.y); ring.setAttribute("visibility", "visible");
-      onPoint(p.method, p.index, false);
-      const box = svg.getBoundingClientRect();
-      showTip(`${p.method.title}\n${time(p.point.time_s)}, ${energy(p.point.energy_j)}`,
-        x === undefined ? box.left + p.x : x, y === undefined ? box.top + p.y : y);
-    }
-    function leave() { ring.setAttribute("visibility", "hidden"); hideTip(); onPoint(null); }
-    const nearest = event => {
-      const box = svg.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-      const distance = p => Math.hypot(p.x - x, p.y - y);
-      const best = points.reduce((a, b) => (distance(b) < distance(a) ? b : a));
-      return distance(best) < 40 ? best : null;
-    };
-    const keep = p => { hideTip(); onPoint(p.method, p.index, true); draw(); };
-    svg.addEventListener("pointermove", event => {
-      const p = nearest(event);
-      if (p) show(p, event.clientX, event.clientY); else leave();
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("click", event => { const p = nearest(event); if (p) keep(p); });
-    svg.addEventListener("keydown", event => {
-      const own = points.filter(p => p.method === (current || kept || points[0]).method);
-      const start = current || kept || points[0], at = own.indexOf(start), lane = METHODS.indexOf(start.method);
-      const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-      if (event.key === "Enter" && current) keep(current);
-      else if (event.key === "Escape") leave();
-      else if (move && move[0]) show(own[Math.min(own.length - 1, Math.max(0, at + move[0]))]);
-      else if (move) {
-        const other = METHODS[(lane + move[1] + METHODS.length) % METHODS.length];
-        const first = points.find(p => p.method === other);
-        if (first) show(first);
-      } else return;
-      event.preventDefault();
-    });
+    const own = kept ? rows.findIndex(row => row.includes(kept)) : 0;
+    addPlaces(svg, rows, { reach: 40, row: own, at: kept ? rows[own].indexOf(kept) : 0,
+      shown: p => onPoint(p && p.method, p && p.index, false),
+      kept: p => { hideTip(); onPoint(p.method, p.index, true); draw(); } });
     svg.addEventListener("focus", () => { focused = true; });
-    svg.addEventListener("blur", () => { if (svg.isConnected) focused = false; leave(); });
+    svg.addEventListener("blur", () => { if (svg.isConnected) focused = false; });
     const again = focused;
     place.replaceChildren(svg, h("div", { class: "legend" },
       kept ? h("span", {}, ringIcon(), state.own() ? "the selected plan" : "your choice") : null,

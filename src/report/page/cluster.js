@@ -18,7 +18,6 @@ function heading() {
   byId("subtitle").textContent = `${plural(plan.jobs, "job")} on ${plural(plan.gpus, "GPU")}: ` +
     plan.types.map(type => `${plural(type.nodes, "node")} of ${type.gpus_per_node} ${type.name}`).join(", ") +
     `; ${hours(summary.simulated_s)} simulated.`;
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(hours(summary.mean_jct_s), `from submission to end, mean of finished jobs (${one.name})`),
     tile(hours(summary.mean_queue_s), `waiting, mean of all jobs (${one.name})`),
@@ -74,10 +73,10 @@ const COURSES = [
   ["power_w", "Power of all GPUs", POWER_UNITS],
 ];
 
-/* One chart of a quantity under every policy; `at` moves all charts' cursors together. */
-function courseChart(key, title, units, cursors) {
+/* One chart of a quantity under every policy; `cursors` has what puts the cursor of each chart, which move together. */
+function courseChart(key, title, units, cursors, number) {
   const shown = policies.filter(p => list((p.course || {})[key]).length);
-  const most = Math.max(...shown.flatMap(p => p.course[key]).filter(isNumber)), longest = Math.max(...shown.map(p => p.step_s)) * steps;
+  const most = Math.max(...shown.flatMap(p => p.course[key]).filter(isNumber)), longest = Math.max(...policies.map(p => p.step_s)) * steps;
   if (!(most > 0)) return null;
   const [unit, size] = unitOf(most, units), place = h("div", {});
   drawToWidth(place, width => {
@@ -86,40 +85,15 @@ function courseChart(key, title, units, cursors) {
       { low: 0, high: longest / HOUR, title: "time (hours)" }, { low: 0, high: 1.05 * most / size, title: unit });
     const lines = shown.map(p => s("path", { ...strokeOf(p), d: p.course[key].map((value, k) => `${k ? "H" : `M${atX(0)},${atY(value / size).toFixed(1)}H`}${atX(Math.min(longest, (k + 1) * p.step_s) / HOUR).toFixed(1)}` +
         (k + 1 < steps ? `V${atY(p.course[key][k + 1] / size).toFixed(1)}` : "")).join("") }));
-    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
-      "aria-label": `${title} over time, at most ${digits(most / size)} ${unit}. Arrow keys move.` }, frame, lines, cursor);
-    let moment = 0;
-    const move = (seconds, x, y) => {
-      moment = Math.min(longest, Math.max(0, seconds));
-      cursors.forEach(set => set(moment));
-      const box = svg.getBoundingClientRect();
-      showTip([`after ${hours(moment)}`, ...shown.map(p => {
-        const value = p.course[key][Math.floor(moment / p.step_s)];
+      "aria-label": `${title} over time, at most ${digits(most / size)} ${unit}. Arrow keys move.` }, frame, lines);
+    const moments = Array.from({ length: steps + 1 }, (_, k) => k * longest / steps);
+    cursors[number] = addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places: moments.map(moment => atX(moment / HOUR)), at: 0,
+      mark: index => cursors.forEach(put => put(index)),
+      textAt: index => [`after ${hours(moments[index])}`, ...shown.map(p => {
+        const value = p.course[key][Math.floor(moments[index] / p.step_s + 1e-6)];
         return `${p.name}: ${isNumber(value) ? `${digits(value / size)} ${unit}` : "done"}`;
-      })].join("\n"), x === undefined ? box.left + atX(moment / HOUR) : x, y === undefined ? box.top + 30 : y);
-    };
-    const leave = () => { cursors.forEach(set => set(null)); hideTip(); };
-    cursors[place.dataset.index] = seconds => {
-      cursor.setAttribute("visibility", seconds === null ? "hidden" : "visible");
-      if (seconds === null) return;
-      cursor.setAttribute("x1", atX(seconds / HOUR));
-      cursor.setAttribute("x2", atX(seconds / HOUR));
-    };
-    svg.addEventListener("pointermove", event => {
-      const x = event.clientX - svg.getBoundingClientRect().left, right = width - margin.right;
-      if (x < margin.left || x > right) leave();
-      else move((x - margin.left) / (right - margin.left) * longest, event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", event => {
-      const by = { ArrowLeft: -1, ArrowRight: 1, Home: -steps, End: steps }[event.key];
-      if (event.key === "Escape") leave();
-      if (!by) return;
-      move(moment + by * longest / steps);
-      event.preventDefault();
-    });
+      })].join("\n") });
     place.replaceChildren(svg);
   });
   return h("div", {}, h("h3", {}, title), place);
@@ -129,11 +103,8 @@ function courses() {
   const cursors = [];
   byId("course-legend").append(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
   COURSES.forEach(([key, title, units], i) => {
-    cursors.push(() => {});
-    const card = courseChart(key, title, units, cursors);
-    if (!card) return;
-    card.lastChild.dataset.index = i;
-    byId("course").append(card);
+    const card = courseChart(key, title, units, cursors, i);
+    if (card) byId("course").append(card);
   });
 }
 

@@ -35,7 +35,8 @@ const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `
 const keyOf = (name, gpus, recompute) => `${name} on ${gpus}, recompute ${recompute}`;
 const gpusOf = layout => layout.gpus_by_kind || plural(layout.gpus, "GPU");
 const keyOfLayout = layout => keyOf(nameOf(layout), gpusOf(layout), layout.recompute);
-const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, gpusOf(point), point.recompute) }));
+const union = list(plan.frontier).map(point => ({ ...point, key: keyOf(point.name, gpusOf(point), point.recompute) }))
+  .sort((a, b) => a.time_s - b.time_s);
 const keys = [...new Set(layouts.map(keyOfLayout)
   .concat(union.map(point => point.key)))];
 const SHAPES = [["circle", true], ["square", false], ["triangle", true], ["diamond", false], ["square", true], ["circle", false], ["diamond", true], ["triangle", false]];
@@ -77,7 +78,6 @@ function heading() {
     `Recomputation: ${best.recompute}${best.offload > 0 ? `; ${percent(100 * best.offload)} of the activations in host memory` : ""}.`;
   byId("confidence").textContent = (plan.kinds || [plan])
     .map(kind => `Energy by the model of ${kind.gpu}: ${kind.confidence}.`).join(" ");
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak FLOPs (MFU)"),
@@ -119,12 +119,12 @@ function frontier() {
     curves.map(curve => s("polyline", { class: "faint", points: path(curve.points), fill: "none", stroke: styleOf(curve.key).color, opacity: 0.5 })),
     union.map(p => s("g", { class: "plan" }, mark(styleOf(p.key), ...place(p), 4))),
     s("circle", { cx: bestX, cy: bestY, r: 9, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" }));
-    addPlaces(svg, union.map(p => {
+    addPlaces(svg, [union.map(p => {
       const [x, y] = place(p);
       return { x, y, text: `${inWords(p.name)} on ${gpusOf(p)}\nrecomputation: ${p.recompute}, ${percent(100 * p.offload)} offloaded\n` +
         `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
         `mean clocks: forward ${Math.round(p.forward_mhz)} MHz, backward ${Math.round(p.backward_mhz)} MHz` };
-    }));
+    })]);
     byId("frontier").replaceChildren(svg);
   });
 }
@@ -195,8 +195,9 @@ function scatter() {
         fill: shade(pointBytes[i]) })));
     ring = s("circle", { class: "chosen", r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, "pointer-events": "none" });
     svg.append(ring);
-    addPlaces(svg, drawn.map(i => ({ x: atX(pointTimes[i] / timeSize), y: atY(ys[i] / energySize),
-      text: `${time(pointTimes[i], 4)}, ${energy(ys[i], 4)}, ${gib(pointBytes[i])} on the fullest GPU` })));
+    const byTime = [...drawn].sort((a, b) => pointTimes[a] - pointTimes[b]);
+    addPlaces(svg, [byTime.map(i => ({ x: atX(pointTimes[i] / timeSize), y: atY(ys[i] / energySize),
+      text: `${time(pointTimes[i], 4)}, ${energy(ys[i], 4)}, ${gib(pointBytes[i])} on the fullest GPU` }))]);
     placeOf = layout => [atX(highest(layout).time_s / timeSize), atY(highest(layout).energy_j / energySize)];
     const [x, y] = placeOf(best);
     ring.setAttribute("cx", x); ring.setAttribute("cy", y);

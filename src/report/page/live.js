@@ -110,7 +110,6 @@ function heading(status, jobs) {
   /* Said again only when it has changed: the numbers of a calm cluster stay silent. */
   if (live.said !== byId("headline").textContent) say(live.said = byId("headline").textContent);
   document.title = `ergon schedule: ${running} ${run(running)}, ${waiting} ${wait(waiting)}`;
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").replaceChildren(...[
     tile(`${grouped(use.managed)} of ${grouped(gpus.length)}`, "GPUs with managed jobs"),
     tile(grouped(use.free), `free${use.foreign ? `; ${use.foreign} with other jobs` : ""}${use.unavailable ? `; ${use.unavailable} on nodes that are not up` : ""}`),

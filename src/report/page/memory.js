@@ -25,7 +25,6 @@ function heading() {
     `${layout.microbatches} microbatches of ${layout.microbatch} × ${layout.sequence} tokens; ` +
     `recomputation: ${plan.recompute}` +
     (plan.offload > 0 ? `; ${percent(100 * plan.offload)} of the activations${stages.some(stage => stage.offload !== plan.offload) ? ", or less," : ""} in host memory.` : ".");
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const host = Math.max(...stages.map(stage => stage.host_bytes));
   byId("tiles").append(
     tile(gib(plan.peak_bytes), `highest need of a GPU: pipeline stage ${plan.binding_stage}, ${momentText(binding.moment, "its")}`),
@@ -80,37 +79,15 @@ function courseChart(stage, place, most) {
       }
       areas.push(s("polygon", { points: [...up, ...down].join(" "), fill: part.color }));
     }
-    const cursor = s("line", { class: "axis", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": `Memory of stage ${stage.stage} over ${count} passes, at most ${gib(stage.peak_bytes)}. Arrow keys move.` },
-      frame, areas, s("line", { class: "guide", x1: margin.left, x2: width - margin.right, y1: atY(stage.budget_bytes / GIB), y2: atY(stage.budget_bytes / GIB) }),
-      cursor);
-    let at = -1;
-    const show = (k, x, y) => {
-      at = Math.min(count - 1, Math.max(0, k));
-      const items = itemsAt(stage, at), middle = (atX(at) + atX(at + 1)) / 2, box = svg.getBoundingClientRect();
-      cursor.setAttribute("x1", middle);
-      cursor.setAttribute("x2", middle);
-      cursor.setAttribute("visibility", "visible");
-      showTip([`pass ${at + 1} of ${count}: ${course.pass[at]} of microbatch ${course.microbatch[at]}, chunk ${course.chunk[at]}`,
+      frame, areas, s("line", { class: "guide", x1: margin.left, x2: width - margin.right, y1: atY(stage.budget_bytes / GIB), y2: atY(stage.budget_bytes / GIB) }));
+    addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places: low.map((high, k) => atX(k + 0.5)), at: -1, textAt: k => {
+      const items = itemsAt(stage, k);
+      return [`pass ${k + 1} of ${count}: ${course.pass[k]} of microbatch ${course.microbatch[k]}, chunk ${course.chunk[k]}`,
         ...present.filter(part => bytesOf(part, items) > 0).map(part => `${part.title}: ${gib(bytesOf(part, items))}`),
-        `together: ${gib(low[at])}`].join("\n"), x === undefined ? box.left + middle : x, y === undefined ? box.top + 40 : y);
-    };
-    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
-    svg.addEventListener("pointermove", event => {
-      const x = event.clientX - svg.getBoundingClientRect().left;
-      if (x < margin.left || x > width - margin.right) leave();
-      else show(Math.floor((x - margin.left) / (width - margin.left - margin.right) * count), event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", event => {
-      const move = { ArrowLeft: -1, ArrowRight: 1, Home: -count, End: count }[event.key];
-      if (event.key === "Escape") leave();
-      if (!move) return;
-      show(at + move);
-      event.preventDefault();
-    });
+        `together: ${gib(low[k])}`].join("\n");
+    } });
     place.replaceChildren(svg);
   });
 }

@@ -34,7 +34,6 @@ function headline() {
   sayNext("choose a point by its time with ", code("ergon show plan.json --deadline SECONDS"), ", and train with it: ", code("ergon train job.yaml --plan plan.json"), ".");
   if (!end) return;
   const clocks = pointOf("sequential+clocks", 0), tokens = job.microbatches * job.microbatch_size * job.sequence;
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const perToken = point => digits(point.energy_j / tokens * 1e3), before = text => (start ? `, ${text(start)} before` : "");
   byId("tiles").append(
     tile(time(end.time_s), `per iteration${before(p => time(p.time_s))}`),

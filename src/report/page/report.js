@@ -40,6 +40,8 @@ function fill(node, attributes, children) {
 const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const caption = text => h("caption", { class: "unseen" }, text);
 const swatch = (color, number, kind) => h("i", { class: kind ? `swatch ${kind}` : "swatch", style: `background:${color}` }, number);
+/* A number that stands out at the top, and what it is. */
+const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
 const s = (tag, attributes, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 

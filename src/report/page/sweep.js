@@ -62,7 +62,6 @@ function heading() {
   byId("subtitle").textContent = `${change && several ? `In the case ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}` +
     (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
     (plan.missing ? `. ${plan.missing.toLocaleString("en")} are missing: the sweep is not complete.` : ".");
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").append(
     tile(policies.length, policies.length === 1 ? "policy" : "policies"),
     tile(groups.length, groups.length === 1 ? "case of cluster, trace and power" : "cases of cluster, trace and power"),
@@ -185,35 +184,10 @@ function capChart(lines) {
     const named = lines.find(line => line.policy.strong) || lines[0];
     const apart = named.points.filter((p, i) => named.points.slice(i + 1).every(q => Math.abs(x(p) - x(q)) > 45 || Math.abs(y(p) - y(q)) > 13));
     const names = apart.map(p => s("text", { class: "halo", x: x(p) + 7, y: y(p) - 7 }, capName(p.group).replace(" of the power", "")));
-    const ring = s("circle", { r: 8, fill: "none", stroke: "var(--focus)", "stroke-width": 2.5, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
-      "aria-label": "Time waiting and running against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names, ring);
-    let current = null;
-    const show = (p, px, py) => {
-      current = p;
-      for (const [key, value] of [["cx", x(p)], ["cy", y(p)], ["visibility", "visible"]]) ring.setAttribute(key, value);
-      const box = svg.getBoundingClientRect();
-      showTip(`${p.policy.name}, ${capName(p.group)}\n${intervalText(p.time, HOURS)} waiting and running, ` +
-        intervalText(p.energy, BIG_ENERGY), px === undefined ? box.left + x(p) : px, py === undefined ? box.top + y(p) : py);
-    };
-    const leave = () => { ring.setAttribute("visibility", "hidden"); hideTip(); };
-    svg.addEventListener("pointermove", event => {
-      const box = svg.getBoundingClientRect(), away = p => Math.hypot(x(p) - event.clientX + box.left, y(p) - event.clientY + box.top);
-      const best = all.reduce((a, b) => (away(b) < away(a) ? b : a));
-      if (away(best) < 40) show(best, event.clientX, event.clientY); else leave();
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", event => {
-      const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-      if (event.key === "Escape") leave();
-      if (!move) return;
-      const line = lines.findIndex(own => current && own.policy === current.policy), from = Math.max(0, line);
-      const { points } = lines[(from + move[1] + lines.length) % lines.length];
-      const at = line < 0 ? 0 : lines[line].points.indexOf(current) + move[0];
-      show(points[Math.min(points.length - 1, Math.max(0, at))]);
-      event.preventDefault();
-    });
+      "aria-label": "Time waiting and running against energy under each power cap. Arrow keys move between caps and policies." }, frame, drawn, names);
+    addPlaces(svg, lines.map(({ points }) => points.map(p => ({ x: x(p), y: y(p),
+      text: `${p.policy.name}, ${capName(p.group)}\n${intervalText(p.time, HOURS)} waiting and running, ${intervalText(p.energy, BIG_ENERGY)}` }))), { reach: 40 });
     place.replaceChildren(svg);
   });
   return place;

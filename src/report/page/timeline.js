@@ -257,13 +257,8 @@ function partitionCharts(place, legend) {
         const x = atX(comm.start_s / size);
         svg.append(s("line", { class: "axis", x1: x, x2: x, y1: top, y2: top + lanes.length * laneHeight - 6, "stroke-width": 2 }));
       }
-      const ring = s("circle", { r: 9, fill: "none", stroke: "var(--focus)", "stroke-width": 3, visibility: "hidden" });
-      svg.append(ring);
-      addKeys(svg, marks, place => {
-        for (const [name, value] of [["cx", place.x], ["cy", place.y], ["visibility", "visible"]]) ring.setAttribute(name, value);
-        const on = svg.getBoundingClientRect();
-        showTip(place.text, on.left + place.x, on.top + place.y);
-      }, () => { ring.setAttribute("visibility", "hidden"); hideTip(); });
+      const ring = addRing(svg);
+      addKeys(svg, marks, ring.show, ring.leave);
       box.replaceChildren(svg);
     });
   }

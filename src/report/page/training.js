@@ -130,7 +130,6 @@ function heading() {
   const where = onHost ? "the host’s CPU" : `${plan.ranks > 1 ? `${plan.ranks} × ` : ""}${plan.device}`;
   byId("subtitle").textContent = `${modelName}, ${quantity(plan.parameters, [["billion", 1e9], ["million", 1e6]])} parameters, on ${where}: ` +
     `${grouped(lastOf("tokens"))} tokens so far, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} tokens in a step.`;
-  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const [known, uncertainty] = perToken(lastOf("j_per_token"), lastOf("j_per_token_uncertainty"));
   const speed = lastOf("tokens_per_s"), mfu = lastOf("mfu"), power = lastOf("power_w"), joules = lastOf("j_per_token");
   byId("tiles").append(...[

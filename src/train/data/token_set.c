@@ -4,16 +4,14 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/file_map.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LLMC_WORDS = 256, LLMC_MAGIC_16 = 20240520, LLMC_MAGIC_32 = 20240801 };
@@ -32,25 +30,14 @@ struct erg_token_file {
 
 static int map_file(struct erg_token_file *file, const char *path, struct erg_error *err)
 {
-    struct stat info;
-    if (erg_file_refuse_fifo(path, err) != 0)
+    void *mapped;
+    size_t length;
+    if (erg_file_map(path, &mapped, &length, err) != 0)
         return -1;
-    int handle = open(path, O_RDONLY | O_CLOEXEC);
-    if (handle < 0 || fstat(handle, &info) != 0) {
-        if (handle >= 0)
-            close(handle);
-        return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(errno));
-    }
-    *file = (struct erg_token_file){.path = erg_xstrdup(path), .mapped = MAP_FAILED};
-    if (S_ISREG(info.st_mode) && info.st_size > 0) {
-        file->length = (size_t)info.st_size;
-        file->mapped = mmap(NULL, file->length, PROT_READ, MAP_PRIVATE, handle, 0);
-    }
-    close(handle);
-    if (file->mapped != MAP_FAILED)
-        return 0;
-    free(file->path);
-    return erg_fail(err, ERG_FAILED, "reading '%s': expected a file with tokens", path);
+    if (!mapped)
+        return erg_fail(err, ERG_FAILED, "reading '%s': expected a file with tokens", path);
+    *file = (struct erg_token_file){.path = erg_xstrdup(path), .mapped = mapped, .length = length};
+    return 0;
 }
 
 static uint64_t get(const unsigned char *at, size_t bytes)

@@ -3,11 +3,10 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "io/file_map.h"
 #include "io/json.h"
 #include "ops/bf16.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -216,24 +215,15 @@ int erg_safetensors_parse(struct erg_safetensors *set, const char *name, const v
 
 static int open_file(struct erg_safetensors *set, const char *path, struct erg_error *err)
 {
-    struct stat info;
-    if (erg_file_refuse_fifo(path, err) != 0)
+    void *bytes;
+    size_t length;
+    if (erg_file_map(path, &bytes, &length, err) != 0)
         return -1;
-    int handle = open(path, O_RDONLY | O_CLOEXEC);
-    if (handle < 0 || fstat(handle, &info) != 0) {
-        if (handle >= 0)
-            close(handle);
-        return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(errno));
-    }
-    void *bytes = MAP_FAILED;
-    if (S_ISREG(info.st_mode) && info.st_size > 0)
-        bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, handle, 0);
-    close(handle);
-    if (bytes == MAP_FAILED)
+    if (!bytes)
         return erg_fail(err, ERG_FAILED, "reading '%s': not a safetensors file", path);
-    posix_madvise(bytes, (size_t)info.st_size, POSIX_MADV_SEQUENTIAL);
-    add_file(set, path, bytes, (size_t)info.st_size);
-    return erg_safetensors_parse(set, path, bytes, (size_t)info.st_size, err);
+    posix_madvise(bytes, length, POSIX_MADV_SEQUENTIAL);
+    add_file(set, path, bytes, length);
+    return erg_safetensors_parse(set, path, bytes, length, err);
 }
 
 /* ---- several files ---- */

@@ -61,13 +61,22 @@ static double offloaded_with(const struct erg_run_memory_request *request,
     return bytes;
 }
 
-/* The host memory of the node of the rank's stage, from the job; 0: not given. */
-static double host_memory_of(const struct erg_run_memory_request *request, int rank)
+static struct erg_ranks place_of(const struct erg_layout *layout, int rank)
 {
-    const struct erg_job *job = request->job;
     struct erg_ranks ranks;
-    erg_ranks_place(&ranks, &job->layout, rank);
-    return job->kinds[job->stage_kind[ranks.stage]].nodes->host_memory_bytes;
+    erg_ranks_place(&ranks, layout, rank);
+    return ranks;
+}
+
+static int first_rank(const struct erg_layout *layout, long stage)
+{
+    return (int)(stage * (erg_layout_gpus(layout) / layout->pipeline));
+}
+
+/* The host memory of a node of the stage, from the job; 0: not given. */
+static double host_memory_of(const struct erg_job *job, long stage)
+{
+    return job->kinds[job->stage_kind[stage]].nodes->host_memory_bytes;
 }
 
 size_t erg_run_memory_of(const struct erg_job *own, struct erg_backend *backend,
@@ -85,8 +94,7 @@ size_t erg_run_memory_of(const struct erg_job *own, struct erg_backend *backend,
         return 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_rank_memory memory;
-        long rank = stage * layout->tensor * layout->context * layout->data;
-        int result = erg_rank_memory_init(&memory, &job, backend, (int)rank, NULL);
+        int result = erg_rank_memory_init(&memory, &job, backend, first_rank(layout, stage), NULL);
         most = memory.bytes > most ? memory.bytes : most;
         erg_rank_memory_release(&memory);
         if (result != 0)
@@ -104,9 +112,7 @@ static int find_kernels(struct erg_memory_kernels *most,
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_kernels own;
         struct erg_layer_range *chunks;
-        struct erg_ranks ranks;
-        erg_ranks_place(&ranks, layout,
-                        (int)(stage * layout->tensor * layout->context * layout->data));
+        const struct erg_ranks ranks = place_of(layout, first_rank(layout, stage));
         const struct erg_stage_options options =
             erg_rank_share(&chunks, request->job, &ranks, request->backend);
         const int result = erg_rank_kernels(&own, &options, NULL);
@@ -167,10 +173,9 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
         plain.offload = 0;
     struct erg_memory_room *rooms = erg_xcalloc((size_t)plain.pipeline, sizeof *rooms);
     for (long stage = 0; stage < plain.pipeline; stage++)
-        rooms[stage] = (struct erg_memory_room){
-            .gpu_bytes = (double)room,
-            .host_bytes = job->kinds[job->stage_kind[stage]].nodes->host_memory_bytes,
-            .node_gpus = job->cluster.gpus_per_node};
+        rooms[stage] = (struct erg_memory_room){.gpu_bytes = (double)room,
+                                                .host_bytes = host_memory_of(job, stage),
+                                                .node_gpus = job->cluster.gpus_per_node};
     /* Layers that the job has given to stages fit no other degrees. */
     const struct erg_memory_bounds bounds = {
         .rooms = rooms, .no_offload = shared, .degrees = !shared && !plain.chunk_layers};
@@ -245,6 +250,7 @@ static int refuse(const struct erg_run_memory_request *request, const struct ran
 static int refuse_host(const struct erg_run_memory_request *request, const struct rank_need *needs,
                        const struct rank_need *rank, struct erg_error *err)
 {
+    const long stage = place_of(&request->job->layout, rank->rank).stage;
     int ranks = 0;
     for (int i = 0; i < request->world; i++)
         ranks += strcmp(needs[i].machine, rank->machine) == 0;
@@ -253,7 +259,7 @@ static int refuse_host(const struct erg_run_memory_request *request, const struc
                     "of a host memory of %.3g GiB; expected less offloading, or more recomputation",
                     request->job->path, rank->rank, (double)rank->host_bytes / 0x1p30, ranks,
                     offloaded_with(request, needs, rank) / 0x1p30,
-                    host_memory_of(request, rank->rank) / 0x1p30);
+                    host_memory_of(request->job, stage) / 0x1p30);
 }
 
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
@@ -270,7 +276,7 @@ int erg_run_memory_check(const struct erg_run_memory_request *request, size_t mo
         largest = needs[i].bytes > largest->bytes ? &needs[i] : largest;
         if (!short_of && bytes_with(request, needs, &needs[i]) > needs[i].free_bytes)
             short_of = &needs[i];
-        const double host = host_memory_of(request, i);
+        const double host = host_memory_of(request->job, place_of(&request->job->layout, i).stage);
         if (!host_short && host > 0 && offloaded_with(request, needs, &needs[i]) > host)
             host_short = &needs[i];
     }

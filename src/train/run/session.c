@@ -408,16 +408,21 @@ static void note(struct erg_train *train, const struct erg_train_step *step)
                                                        : ERG_TRAIN_GOES_ON;
 }
 
-/* Begins a window of the power that the run is held to, where it has a limit. Mean power of the one
- * before, to which every machine or GPU adds its own once; NaN: not known. */
-static double begin_window(struct erg_train *train)
+/* Ends the window of the power that the run is held to. Its mean power, to which every machine or
+ * GPU adds its own once; NaN: not known. */
+static double end_window(struct erg_train *train)
 {
     struct erg_rank_numbers numbers = {.energy_j = NAN};
     if (train->held.time_ns)
         erg_rank_meter_end(&train->meter, &train->held, &numbers);
+    return train->meter.elsewhere ? 0 : numbers.energy_j / numbers.measured_s;
+}
+
+/* Begins the next one, where the run has a limit. */
+static void begin_window(struct erg_train *train)
+{
     if (isfinite(train->hold.limit_w))
         erg_rank_meter_begin(&train->meter, &train->held);
-    return train->meter.elsewhere ? 0 : numbers.energy_j / numbers.measured_s;
 }
 
 /* A run by a plan takes the point of least energy that is fast enough, where trials do not choose.
@@ -460,6 +465,7 @@ static void follow_plan(struct erg_train *train, const struct erg_train_step *st
     } else if (pace->number) {
         const double left = pace->slowdown / follow_point(train, pace->slowdown);
         erg_power_hold_plan(&train->hold, left > 1 ? left : 1, pace->limit_w);
+        end_window(train);
         begin_window(train);
     }
     train->pace = *pace;
@@ -490,8 +496,10 @@ static int make_step(struct erg_train *train, struct erg_train_step *step, struc
     struct erg_train_pace wanted;
     if (erg_train_tells(train) && erg_plan_watch_look(&train->plans, &wanted))
         erg_trainer_want_pace(train->trainer, wanted);
-    if (erg_power_hold_due(&train->hold))
-        erg_trainer_note_power(train->trainer, begin_window(train));
+    if (erg_power_hold_due(&train->hold)) {
+        erg_trainer_note_power(train->trainer, end_window(train));
+        begin_window(train);
+    }
     return erg_trainer_step(train->trainer, wish(train), step, err);
 }
 

@@ -1,5 +1,5 @@
 /* The text of ergon layout: the question, layouts, the work of each stage, a frontier. */
-#include "report/text/plan_print.h"
+#include "report/text/layout_print.h"
 #include "io/print.h"
 
 #include "base/memory.h"
@@ -54,7 +54,7 @@ static void print_gpus(FILE *out, const struct erg_layout_answer *answer)
             fprintf(out, " %s", search->kinds[k].name);
 }
 
-void erg_plan_print_heading(FILE *out, const struct erg_layout_answer *answer)
+void erg_layout_print_heading(FILE *out, const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
     struct erg_text lora = {0};
@@ -203,8 +203,8 @@ static void print_rows(FILE *out, const struct erg_layout_answer *answer, const 
     erg_print_table(out, &table, "");
 }
 
-void erg_plan_print_rows(FILE *out, const struct erg_layout_answer *answer,
-                         const struct erg_layout_candidate *const *rows, size_t count)
+void erg_layout_print_rows(FILE *out, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *const *rows, size_t count)
 {
     struct row *list = erg_xcalloc(count, sizeof *list);
     for (size_t i = 0; i < count; i++) {
@@ -223,7 +223,7 @@ static void print_letters(FILE *out)
             "chunks in the model's order, 3×2 is 2 2 2), b microbatch, e expert, d data\n");
 }
 
-void erg_plan_print_tried(FILE *out, const struct erg_layout_results *found)
+void erg_layout_print_tried(FILE *out, const struct erg_layout_results *found)
 {
     fprintf(out,
             "\n"
@@ -254,8 +254,8 @@ static void print_own_ways(FILE *out, const struct erg_layout *layout, long firs
         fprintf(out, " %.3f", erg_layout_offload(layout, stage));
 }
 
-void erg_plan_print_stages(FILE *out, const char *what, const struct erg_layout_answer *answer,
-                           const struct erg_layout_candidate *candidate)
+void erg_layout_print_stages(FILE *out, const char *what, const struct erg_layout_answer *answer,
+                             const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout_search *search = answer->searches;
     long stage = 0;
@@ -281,8 +281,8 @@ void erg_plan_print_stages(FILE *out, const char *what, const struct erg_layout_
     }
 }
 
-void erg_plan_print_ranks(FILE *out, const struct erg_layout_answer *answer,
-                          const struct erg_layout_candidate *candidate)
+void erg_layout_print_ranks(FILE *out, const struct erg_layout_answer *answer,
+                            const struct erg_layout_candidate *candidate)
 {
     long rank = 0, group = erg_layout_gpus(&candidate->layout) / candidate->layout.pipeline;
     for (size_t i = 0; i < candidate->block_count; i++) {
@@ -354,7 +354,7 @@ static void print_proof(FILE *out, const struct erg_layout_choice *choice, enum 
         fprintf(out, "is better.\n");
 }
 
-void erg_plan_print_choice(FILE *out, const struct erg_layout_answer *answer, size_t top)
+void erg_layout_print_choice(FILE *out, const struct erg_layout_answer *answer, size_t top)
 {
     const struct erg_layout_choice *choice = answer->choice;
     const size_t count = choice->pick_count < top ? choice->pick_count : top;

@@ -1,6 +1,6 @@
 /* The number of GPUs to use: a line for each number. */
 #include "io/print.h"
-#include "report/text/plan_print.h"
+#include "report/text/layout_print.h"
 
 #include "base/quantity.h"
 #include "base/table.h"
@@ -143,7 +143,7 @@ static void add_count_heads(struct erg_table *table, const struct erg_layout_ans
         erg_table_add(table, "%s", heads[i]);
 }
 
-void erg_plan_print_counts(FILE *out, const struct erg_layout_answer *answer)
+void erg_layout_print_counts(FILE *out, const struct erg_layout_answer *answer)
 {
     struct erg_table table = {0};
     bool any = false; /* of the number of available GPUs */

@@ -1,5 +1,5 @@
 /* ergon layout --slots: which slots of a node the groups of the best layout take. */
-#include "api/plan_answer.h"
+#include "api/layout_answer.h"
 #include "io/print.h"
 
 #include "io/json.h"
@@ -125,7 +125,7 @@ static void print_json(FILE *out, const struct erg_layout_slots *slots,
                                  placement_document(slots, &found->best)));
 }
 
-int erg_plan_slots(struct erg_planning *call, struct erg_error *err)
+int erg_layouts_places(struct erg_layouts_call *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     const struct erg_chassis *chassis = NULL;

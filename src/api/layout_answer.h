@@ -2,15 +2,15 @@
  * Layouts of a job, asked and answered as text for people or as JSON: one layout, one next to the
  * best, or the best of all, at the highest clock or over clocks, on GPUs of one kind or several.
  */
-#ifndef ERG_API_PLAN_ANSWER_H
-#define ERG_API_PLAN_ANSWER_H
+#ifndef ERG_API_LAYOUT_ANSWER_H
+#define ERG_API_LAYOUT_ANSWER_H
 
 #include "api/layout_query.h"
 
 #include <stdio.h>
 
 /* The wishes; those not given are NAN, NULL, ERG_NOT_GIVEN or below 0. */
-struct erg_planning_wish {
+struct erg_layouts_asked {
     struct erg_layout_wish wish;
     const char *why;    /* a layout to show next to the best */
     const char *output; /* the folder for all that was found */
@@ -20,26 +20,26 @@ struct erg_planning_wish {
 };
 
 /* Exports beyond enum erg_export_format. */
-enum { ERG_PLAN_EXPORT_PROFILE = 2, ERG_PLAN_EXPORT_JOB };
+enum { ERG_LAYOUTS_EXPORT_PROFILE = 2, ERG_LAYOUTS_EXPORT_JOB };
 
 enum erg_planner { ERG_PLANNER_OWN, ERG_PLANNER_ARENA };
 
 /* Everything of one call. */
-struct erg_planning {
+struct erg_layouts_call {
     FILE *text, *json; /* for people, and a document: exports and --why have none */
-    const struct erg_planning_wish *asked;
+    const struct erg_layouts_asked *asked;
     struct erg_layout_wish wish;
     struct erg_layout_query query;
 };
 
 /* Finds what `asked` wishes of the job at `path`, and prints it both ways. A refusal because
  * nothing fits is a document, too. */
-int erg_planning_answer(FILE *text, FILE *json, const struct erg_planning_wish *asked,
-                        const char *path, struct erg_error *err);
+int erg_layouts_answer(FILE *text, FILE *json, const struct erg_layouts_asked *asked,
+                       const char *path, struct erg_error *err);
 
-/* Its parts: where the groups of the best layout lie on a node (plan_slots.c), and the published
- * planner's grids (plan_arena.c). */
-int erg_plan_slots(struct erg_planning *call, struct erg_error *err);
-int erg_plan_arena(const struct erg_planning *call, struct erg_error *err);
+/* Its parts: where the groups of the best layout lie on a node (layout_places.c), and the published
+ * planner's grids (layout_arena.c). */
+int erg_layouts_places(struct erg_layouts_call *call, struct erg_error *err);
+int erg_layouts_arena(const struct erg_layouts_call *call, struct erg_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* ergon layout --planner arena: what the published planner makes of a job's grids. */
-#include "api/plan_answer.h"
+#include "api/layout_answer.h"
 #include "io/print.h"
-#include "report/text/plan_print.h"
+#include "report/text/layout_print.h"
 
 #include "base/log.h"
 #include "io/json.h"
@@ -129,7 +129,7 @@ static void add_grid(const struct query *query, const struct erg_grid_estimates 
     erg_text_release(&text);
 }
 
-static int show_grids(const struct erg_planning *call, const struct query *query,
+static int show_grids(const struct erg_layouts_call *call, const struct query *query,
                       struct erg_error *err)
 {
     static const char *const heads[] = {"stages", "s",   "tokens/s",     "GiB",
@@ -220,9 +220,10 @@ static int print_profile(FILE *out, const struct query *query, struct erg_error 
     return status;
 }
 
-static int answer(const struct erg_planning *call, const struct query *query, struct erg_error *err)
+static int answer(const struct erg_layouts_call *call, const struct query *query,
+                  struct erg_error *err)
 {
-    if (call->asked->export == ERG_PLAN_EXPORT_PROFILE)
+    if (call->asked->export == ERG_LAYOUTS_EXPORT_PROFILE)
         return print_profile(call->text, query, err);
     if (query->at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
@@ -232,7 +233,7 @@ static int answer(const struct erg_planning *call, const struct query *query, st
     return show_grids(call, query, err);
 }
 
-int erg_plan_arena(const struct erg_planning *call, struct erg_error *err)
+int erg_layouts_arena(const struct erg_layouts_call *call, struct erg_error *err)
 {
     struct query query = {0};
     int status = query_init(&query, &call->query, err) || answer(call, &query, err) ? -1 : 0;

@@ -1,6 +1,6 @@
 /* The parts of a layout's time, energy and bytes. */
 #include "io/print.h"
-#include "report/text/plan_print.h"
+#include "report/text/layout_print.h"
 
 #include "base/table.h"
 #include "layout/energy/candidate.h"
@@ -128,9 +128,9 @@ static void print_bytes(FILE *out, const struct erg_layout_search *search,
                 other ? &parts[1] : NULL);
 }
 
-void erg_plan_print_items(FILE *out, const struct erg_layout_answer *answer,
-                          const struct erg_layout_candidate *one,
-                          const struct erg_layout_candidate *other)
+void erg_layout_print_items(FILE *out, const struct erg_layout_answer *answer,
+                            const struct erg_layout_candidate *one,
+                            const struct erg_layout_candidate *other)
 {
     print_times(out, one, other);
     print_energies(out, answer, one, other);

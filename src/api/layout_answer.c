@@ -1,5 +1,5 @@
 /* Answers about layouts: finds them, and hands what was found to who prints it. */
-#include "api/plan_answer.h"
+#include "api/layout_answer.h"
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -7,32 +7,33 @@
 #include "io/print.h"
 #include "layout/exchange/export.h"
 #include "layout/exchange/profile_rows.h"
-#include "report/text/plan_print.h"
+#include "report/text/layout_print.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* A layout of an answer as what --export names, but a profile. */
-static void print_export(const struct erg_planning *call, const struct erg_layout_answer *answer,
+static void print_export(const struct erg_layouts_call *call,
+                         const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout_query *at = &call->query;
     const int export = call->asked->export;
     struct erg_text text = {0};
-    if (export == ERG_PLAN_EXPORT_JOB)
+    if (export == ERG_LAYOUTS_EXPORT_JOB)
         erg_layout_query_job(&text, at, candidate);
     else
         erg_layout_export(&text, (enum erg_export_format) export, at->job->model,
                           &candidate->layout);
-    if (export != ERG_PLAN_EXPORT_JOB && erg_layout_query_is_mixed(at))
-        erg_plan_print_ranks(call->text, answer, candidate);
+    if (export != ERG_LAYOUTS_EXPORT_JOB && erg_layout_query_is_mixed(at))
+        erg_layout_print_ranks(call->text, answer, candidate);
     fputs(text.data, call->text);
     erg_text_release(&text);
 }
 
 /* A layout next to the best of those that fit, if there is one. */
-static int print_beside_best(struct erg_planning *call, const struct erg_layout_candidate *one,
+static int print_beside_best(struct erg_layouts_call *call, const struct erg_layout_candidate *one,
                              const char *verdict, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
@@ -43,12 +44,12 @@ static int print_beside_best(struct erg_planning *call, const struct erg_layout_
     const struct erg_layout_candidate *best = status ? NULL : &at->found.items[0];
     const struct erg_layout_candidate *const rows[] = {one, best};
     const struct erg_layout_answer answer = erg_layout_query_answer(at);
-    erg_plan_print_heading(out, &answer);
-    erg_plan_print_rows(out, &answer, rows, best ? 2 : 1);
-    erg_plan_print_stages(out, "This one", &answer, one);
+    erg_layout_print_heading(out, &answer);
+    erg_layout_print_rows(out, &answer, rows, best ? 2 : 1);
+    erg_layout_print_stages(out, "This one", &answer, one);
     if (best)
-        erg_plan_print_stages(out, "The fastest", &answer, best);
-    erg_plan_print_items(out, &answer, one, best);
+        erg_layout_print_stages(out, "The fastest", &answer, best);
+    erg_layout_print_items(out, &answer, one, best);
     fprintf(out, "\n%s: ", call->asked->why);
     if (best && !verdict)
         fprintf(out, "%.1f %% slower than the fastest.\n",
@@ -60,7 +61,7 @@ static int print_beside_best(struct erg_planning *call, const struct erg_layout_
 
 /* A layout that does not fit, with as much memory as it needs: as it is, without
  * offloading. */
-static int print_unfit(struct erg_planning *call, const struct erg_layout *layout)
+static int print_unfit(struct erg_layouts_call *call, const struct erg_layout *layout)
 {
     struct erg_layout_query *at = &call->query;
     struct erg_layout_search larger = *at->searches;
@@ -74,7 +75,7 @@ static int print_unfit(struct erg_planning *call, const struct erg_layout *layou
     return status;
 }
 
-static int explain(struct erg_planning *call, struct erg_error *err)
+static int explain(struct erg_layouts_call *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     struct erg_layout layout;
@@ -93,28 +94,28 @@ static int explain(struct erg_planning *call, struct erg_error *err)
 
 /* ---- all of them ---- */
 
-static void print_text(const struct erg_planning *call, const struct erg_layout_answer *answer)
+static void print_text(const struct erg_layouts_call *call, const struct erg_layout_answer *answer)
 {
     FILE *out = call->text;
     const struct erg_layout_query *at = &call->query;
     const struct erg_layout_candidate *first = erg_layout_query_best(at);
-    erg_plan_print_heading(out, answer);
+    erg_layout_print_heading(out, answer);
     if (answer->counts)
-        erg_plan_print_counts(out, answer);
+        erg_layout_print_counts(out, answer);
     if (answer->choice) {
-        erg_plan_print_choice(out, answer, answer->top);
+        erg_layout_print_choice(out, answer, answer->top);
     } else {
         const struct erg_layout_candidate **rows = erg_xcalloc(at->found.count, sizeof *rows);
         for (size_t i = 0; i < at->found.count; i++)
             rows[i] = &at->found.items[i];
-        erg_plan_print_rows(out, answer, rows, at->found.count);
+        erg_layout_print_rows(out, answer, rows, at->found.count);
         free(rows);
     }
-    erg_plan_print_stages(out, answer->choice ? "The answer" : "The fastest", answer, first);
+    erg_layout_print_stages(out, answer->choice ? "The answer" : "The fastest", answer, first);
     if (call->asked->wish.layout)
-        erg_plan_print_items(out, answer, first, NULL);
+        erg_layout_print_items(out, answer, first, NULL);
     else if (!answer->choice)
-        erg_plan_print_tried(out, &at->found);
+        erg_layout_print_tried(out, &at->found);
     if (call->asked->output)
         fprintf(out,
                 "\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
@@ -123,7 +124,7 @@ static void print_text(const struct erg_planning *call, const struct erg_layout_
 }
 
 /* For ergon simulate, in place of an answer. */
-static int print_profile(const struct erg_planning *call, struct erg_error *err)
+static int print_profile(const struct erg_layouts_call *call, struct erg_error *err)
 {
     const struct erg_layout_query *at = &call->query;
     const struct erg_layout_choice_request request = erg_layout_query_choice(at);
@@ -136,7 +137,7 @@ static int print_profile(const struct erg_planning *call, struct erg_error *err)
     return status;
 }
 
-static int answer_best(struct erg_planning *call, struct erg_error *err)
+static int answer_best(struct erg_layouts_call *call, struct erg_error *err)
 {
     struct erg_layout_query *at = &call->query;
     const int export = call->asked->export;
@@ -162,7 +163,7 @@ static int answer_best(struct erg_planning *call, struct erg_error *err)
 /* ---- what was asked ---- */
 
 /* Refuses options that have no effect with the others. */
-static int check_options(const struct erg_planning_wish *values, struct erg_error *err)
+static int check_options(const struct erg_layouts_asked *values, struct erg_error *err)
 {
     const struct erg_layout_wish *wish = &values->wish;
     const bool one = wish->layout || values->why;
@@ -176,13 +177,13 @@ static int check_options(const struct erg_planning_wish *values, struct erg_erro
         (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
          wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
          !isnan(wish->energy_j) || !isnan(wish->power_w) ||
-         (values->export >= 0 && values->export != ERG_PLAN_EXPORT_PROFILE)))
+         (values->export >= 0 && values->export != ERG_LAYOUTS_EXPORT_PROFILE)))
         return erg_fail(
             err, ERG_USAGE,
             "--planner arena plans time and memory at the highest clock with full recomputation; "
             "expected it with no options other than --gpus, --cluster, --batch, --sequence, "
             "--engine, --memory-budget, --json and --export profile");
-    if (values->export == ERG_PLAN_EXPORT_PROFILE &&
+    if (values->export == ERG_LAYOUTS_EXPORT_PROFILE &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
          !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
@@ -212,12 +213,12 @@ static int check_options(const struct erg_planning_wish *values, struct erg_erro
     return 0;
 }
 
-static int check_kinds(const struct erg_planning_wish *asked, const struct erg_cluster *cluster,
+static int check_kinds(const struct erg_layouts_asked *asked, const struct erg_cluster *cluster,
                        struct erg_error *err)
 {
-    const char *option = asked->planner == ERG_PLANNER_ARENA        ? "--planner arena"
-                         : asked->export == ERG_PLAN_EXPORT_PROFILE ? "--export profile"
-                                                                    : NULL;
+    const char *option = asked->planner == ERG_PLANNER_ARENA           ? "--planner arena"
+                         : asked->export == ERG_LAYOUTS_EXPORT_PROFILE ? "--export profile"
+                                                                       : NULL;
     if (!option || cluster->more_count == 0)
         return 0;
     return erg_fail(err, ERG_USAGE,
@@ -225,9 +226,9 @@ static int check_kinds(const struct erg_planning_wish *asked, const struct erg_c
 }
 
 /* The question, as the options put it. */
-static int open_query(struct erg_planning *call, const char *path, struct erg_error *err)
+static int open_query(struct erg_layouts_call *call, const char *path, struct erg_error *err)
 {
-    const struct erg_planning_wish *asked = call->asked;
+    const struct erg_layouts_asked *asked = call->asked;
     struct erg_layout_query *query = &call->query;
     call->wish = asked->wish;
     call->wish.path = path;
@@ -241,24 +242,24 @@ static int open_query(struct erg_planning *call, const char *path, struct erg_er
                : 0;
 }
 
-static int answer(struct erg_planning *call, struct erg_error *err)
+static int answer(struct erg_layouts_call *call, struct erg_error *err)
 {
-    const struct erg_planning_wish *asked = call->asked;
+    const struct erg_layouts_asked *asked = call->asked;
     if (call->query.search_count > 1 && (asked->wish.layout || asked->why))
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                         call->query.search_count);
-    return asked->planner == ERG_PLANNER_ARENA        ? erg_plan_arena(call, err)
-           : asked->slots                             ? erg_plan_slots(call, err)
-           : asked->why                               ? explain(call, err)
-           : asked->export == ERG_PLAN_EXPORT_PROFILE ? print_profile(call, err)
-                                                      : answer_best(call, err);
+    return asked->planner == ERG_PLANNER_ARENA           ? erg_layouts_arena(call, err)
+           : asked->slots                                ? erg_layouts_places(call, err)
+           : asked->why                                  ? explain(call, err)
+           : asked->export == ERG_LAYOUTS_EXPORT_PROFILE ? print_profile(call, err)
+                                                         : answer_best(call, err);
 }
 
-int erg_planning_answer(FILE *text, FILE *json, const struct erg_planning_wish *asked,
-                        const char *path, struct erg_error *err)
+int erg_layouts_answer(FILE *text, FILE *json, const struct erg_layouts_asked *asked,
+                       const char *path, struct erg_error *err)
 {
-    struct erg_planning at = {.text = text, .json = json, .asked = asked};
+    struct erg_layouts_call at = {.text = text, .json = json, .asked = asked};
     int status =
         check_options(asked, err) != 0 || open_query(&at, path, err) != 0 || answer(&at, err) != 0
             ? -1
