@@ -12,7 +12,7 @@
 
 struct test_study {
     struct erg_study_machine machine;
-    struct erg_study_measuring measuring;
+    struct erg_study_measurement measuring;
     struct erg_cluster cluster;
     struct erg_chassis *chassis;
     struct erg_model *model;

@@ -5,7 +5,7 @@
 #include "train_job.h"
 
 #include "api/live_layout.h"
-#include "api/submitting.h"
+#include "api/submit_job.h"
 #include "cluster/live/job_list.h"
 #include "job/job.h"
 #include "layout/exchange/profile_rows.h"

@@ -47,8 +47,8 @@ static int begin(void **state)
     collection = run_and_collect(STUDY, "study");
     const struct erg_collection *const all[] = {collection};
     erg_findings_check(&findings, all, 1);
-    const struct erg_figures_wish wish = {.findings = &findings};
-    assert_ok(erg_figures_write(in_folder("study"), collection, &wish, &err), &err);
+    const struct erg_figures_input input = {.findings = &findings};
+    assert_ok(erg_figures_write(in_folder("study"), collection, &input, &err), &err);
     return 0;
 }
 
@@ -318,12 +318,12 @@ static void test_redrawn(void **state)
 {
     (void)state;
     struct erg_error err;
-    const struct erg_figures_wish wish = {.findings = &findings};
+    const struct erg_figures_input input = {.findings = &findings};
     shell("cp -r @/study @/again");
-    assert_ok(erg_figures_write(in_folder("again"), collection, &wish, &err), &err);
+    assert_ok(erg_figures_write(in_folder("again"), collection, &input, &err), &err);
     shell("diff -r @/study @/again");
     /* Another right axis is another picture. */
-    const struct erg_figures_wish other = {.right = ERG_RIGHT_J_PER_TOKEN, .findings = &findings};
+    const struct erg_figures_input other = {.right = ERG_RIGHT_J_PER_TOKEN, .findings = &findings};
     assert_ok(erg_figures_write(in_folder("again"), collection, &other, &err), &err);
     char *svg = read_file("again/figures/fig04.svg");
     assert_non_null(strstr(svg, ">J / token<"));

@@ -18,10 +18,10 @@ static int load_plan(void **state)
     (void)state;
     struct erg_error err = {0};
     const struct erg_goal fastest = {.objective = ERG_FASTEST};
-    const struct erg_plan_wish wish = {.method = "ergon", .goal = &fastest};
+    const struct erg_plan_input input = {.method = "ergon", .goal = &fastest};
     assert_ok(erg_plan_load(&plan, ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json", &err),
               &err);
-    assert_ok(erg_plan_select(plan, &wish, &err), &err);
+    assert_ok(erg_plan_select(plan, &input, &err), &err);
     assert_int_equal(plan->selected.point, 0);
     return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * Traces drawn by a seed: whether arrivals, run times, wishes and deadlines are distributed as the
+ * Traces drawn by a seed: whether arrivals, run times, sizes and deadlines are distributed as the
  * recipe says. Bounds are those of 20,000 draws: five standard deviations of a share, and what a
  * Kolmogorov-Smirnov test at 1 % allows.
  */
@@ -139,7 +139,7 @@ static void assert_share(int count, int of, double share)
  * One GPU of either type has no room for the 7B model, so of 2/3 x 10/10 + 1/3 x 8/10 that can run
  * 1/3 x 8/10 are its, and 2/3 x 2/10 ask for one GPU.
  */
-static void test_wishes(void **state)
+static void test_inputs(void **state)
 {
     (void)state;
     struct erg_trace_maker maker;
@@ -253,7 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arrivals),      cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_wishes),        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_inputs),        cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_shipped_trace), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -87,7 +87,7 @@ int erg_answer_settle(struct erg_answer *answer, int result, const struct erg_er
 
 static int run(void *argument, struct erg_error *err)
 {
-    struct erg_asking *at = argument;
+    struct erg_ask_call *at = argument;
     struct erg_answer *answer = at->answer = erg_xcalloc(1, sizeof *answer);
     int result = at->ask(at, err);
     if (result == 0 && !finish(answer))
@@ -100,10 +100,10 @@ static int run(void *argument, struct erg_error *err)
 }
 
 int erg_answer_ask(struct erg_answer **answer,
-                   int (*body)(struct erg_asking *at, struct erg_error *err), const void *question,
-                   const struct erg_watch *watch, struct erg_error *err)
+                   int (*body)(struct erg_ask_call *at, struct erg_error *err),
+                   const void *question, const struct erg_watch *watch, struct erg_error *err)
 {
-    struct erg_asking at = {.question = question, .ask = body};
+    struct erg_ask_call at = {.question = question, .ask = body};
     if (erg_call_run(run, &at, watch, err) != 0)
         return -1;
     *answer = at.answer;
@@ -111,10 +111,10 @@ int erg_answer_ask(struct erg_answer **answer,
 }
 
 int erg_answer_ask_here(struct erg_answer **answer,
-                        int (*body)(struct erg_asking *at, struct erg_error *err),
+                        int (*body)(struct erg_ask_call *at, struct erg_error *err),
                         const void *question, struct erg_error *err)
 {
-    struct erg_asking at = {.question = question, .ask = body};
+    struct erg_ask_call at = {.question = question, .ask = body};
     if (run(&at, err) != 0)
         return -1;
     *answer = at.answer;

@@ -18,20 +18,20 @@ struct erg_answer {
     struct erg_error reason;
 };
 
-struct erg_asking {
+struct erg_ask_call {
     struct erg_answer *answer; /* NULL after the question: this rank only took part */
     const void *question;      /* as far as the caller's goes */
-    int (*ask)(struct erg_asking *at, struct erg_error *err);
+    int (*ask)(struct erg_ask_call *at, struct erg_error *err);
 };
 
 /* Asks it, in a call with this watch. */
 int erg_answer_ask(struct erg_answer **answer,
-                   int (*body)(struct erg_asking *at, struct erg_error *err), const void *question,
-                   const struct erg_watch *watch, struct erg_error *err);
+                   int (*body)(struct erg_ask_call *at, struct erg_error *err),
+                   const void *question, const struct erg_watch *watch, struct erg_error *err);
 
 /* The same on this thread, without a call of its own. */
 int erg_answer_ask_here(struct erg_answer **answer,
-                        int (*body)(struct erg_asking *at, struct erg_error *err),
+                        int (*body)(struct erg_ask_call *at, struct erg_error *err),
                         const void *question, struct erg_error *err);
 
 /* Where a form is written; NULL, and the error, without memory. And of text and JSON. */

@@ -3,10 +3,10 @@
 
 #include "api/answer.h"
 #include "api/door.h"
-#include "api/fitting.h"
-#include "api/fitting_print.h"
+#include "api/fit_call.h"
+#include "api/fit_print.h"
 #include "api/profile_frontier.h"
-#include "api/submitting.h"
+#include "api/submit_job.h"
 #include "base/memory.h"
 #include "base/sized.h"
 #include "cluster/live/job_list_print.h"
@@ -38,7 +38,7 @@ static long given(int64_t number)
 
 /* ---- this machine ---- */
 
-static int ask_doctor(struct erg_asking *at, struct erg_error *err)
+static int ask_doctor(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_doctor *question = at->question;
     const double watch_s = 1.5;
@@ -63,10 +63,10 @@ int erg_ask_doctor(struct erg_answer **answer, const struct erg_ask_doctor *ques
 
 /* ---- plans and pipelines ---- */
 
-static int ask_programme(struct erg_asking *at, struct erg_error *err)
+static int ask_programme(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_programme *question = at->question;
-    const struct erg_programme_shown_wish wish = {
+    const struct erg_programme_shown_input input = {
         .plan = question->plan,
         .method = question->method,
         .number = (size_t)question->point,
@@ -80,7 +80,7 @@ static int ask_programme(struct erg_asking *at, struct erg_error *err)
                         "a programme: expected a plan, and a point from 1 on, or 0");
     return erg_answer_pens(at->answer, err)
                ? erg_programme_print(at->answer->files[ERG_ANSWER_TEXT],
-                                     at->answer->files[ERG_ANSWER_JSON], &wish, err)
+                                     at->answer->files[ERG_ANSWER_JSON], &input, err)
                : -1;
 }
 
@@ -93,10 +93,10 @@ int erg_ask_programme(struct erg_answer **answer, const struct erg_ask_programme
                : erg_answer_ask(answer, ask_programme, &own, own.watch, err);
 }
 
-static int ask_frontier(struct erg_asking *at, struct erg_error *err)
+static int ask_frontier(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_frontier *question = at->question;
-    struct erg_profile_frontier_wish wish = {
+    struct erg_profile_frontier_input input = {
         .profile = question->profile,
         .output = question->plan,
         .microbatches = (long)question->microbatches,
@@ -107,22 +107,22 @@ static int ask_frontier(struct erg_asking *at, struct erg_error *err)
         .blocking_power_w = question->blocking_power_w ? *question->blocking_power_w : (double)NAN,
         .p2p_latency_s = question->p2p_latency_s,
     };
-    if (!wish.profile || wish.microbatches < 1 || wish.virtual_stages < 1 || wish.points < 2)
+    if (!input.profile || input.microbatches < 1 || input.virtual_stages < 1 || input.points < 2)
         return erg_fail(
             err, ERG_USAGE,
             "a frontier: expected a profile, microbatches from 1 on, and points from 2 on");
     if (question->deadline_s > 0 && question->energy_j > 0)
         return erg_fail(err, ERG_USAGE,
                         "--deadline and --energy-budget exclude each other: each selects one plan");
-    if (erg_door_amount(&wish.unit_s, "unit_s", question->unit_s, err) != 0 ||
-        erg_door_amount(&wish.deadline_s, "deadline_s", question->deadline_s, err) != 0 ||
-        erg_door_amount(&wish.energy_budget_j, "energy_j", question->energy_j, err) != 0 ||
+    if (erg_door_amount(&input.unit_s, "unit_s", question->unit_s, err) != 0 ||
+        erg_door_amount(&input.deadline_s, "deadline_s", question->deadline_s, err) != 0 ||
+        erg_door_amount(&input.energy_budget_j, "energy_j", question->energy_j, err) != 0 ||
         !erg_answer_pens(at->answer, err) || !erg_answer_pen(at->answer, ERG_ANSWER_CSV, err))
         return -1;
     const struct erg_frontier_streams streams = {at->answer->files[ERG_ANSWER_TEXT],
                                                  at->answer->files[ERG_ANSWER_CSV],
                                                  at->answer->files[ERG_ANSWER_JSON]};
-    return erg_profile_frontier(&streams, &wish, err);
+    return erg_profile_frontier(&streams, &input, err);
 }
 
 int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *question,
@@ -134,10 +134,10 @@ int erg_ask_frontier(struct erg_answer **answer, const struct erg_ask_frontier *
                : erg_answer_ask(answer, ask_frontier, &own, own.watch, err);
 }
 
-static int ask_fit(struct erg_asking *at, struct erg_error *err)
+static int ask_fit(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_fit *question = at->question;
-    const struct erg_fitting_wish wish = {
+    const struct erg_fit_input input = {
         .rows = question->rows,
         .runs = question->runs,
         .run_count = question->run_count,
@@ -148,20 +148,20 @@ static int ask_fit(struct erg_asking *at, struct erg_error *err)
         .output = question->output,
         .folds = question->folds ? (long)question->folds : 5,
     };
-    struct erg_fitting fitting;
-    if ((!wish.rows && !wish.run_count) || !wish.engine || !wish.keys || wish.folds < 2 ||
-        wish.folds > ERG_FIT_MOST_FOLDS)
+    struct erg_fit_call fitting;
+    if ((!input.rows && !input.run_count) || !input.engine || !input.keys || input.folds < 2 ||
+        input.folds > ERG_FIT_MOST_FOLDS)
         return erg_fail(err, ERG_USAGE,
                         "a fit: expected rows or runs, an engine, keys, and 2 to %d folds",
                         ERG_FIT_MOST_FOLDS);
     if (!erg_answer_pens(at->answer, err))
         return -1;
-    int result = erg_fitting_run(&fitting, &wish, err);
+    int result = erg_fit_call_run(&fitting, &input, err);
     if (result == 0) {
-        erg_fitting_print(at->answer->files[ERG_ANSWER_TEXT], &fitting);
-        erg_print_json(at->answer->files[ERG_ANSWER_JSON], erg_fitting_document(&fitting));
+        erg_fit_print(at->answer->files[ERG_ANSWER_TEXT], &fitting);
+        erg_print_json(at->answer->files[ERG_ANSWER_JSON], erg_fit_call_document(&fitting));
     }
-    erg_fitting_release(&fitting);
+    erg_fit_call_release(&fitting);
     return result;
 }
 
@@ -207,7 +207,7 @@ static int verify(struct erg_answer *answer, const struct erg_verify_request *re
     return result;
 }
 
-static int ask_verify(struct erg_asking *at, struct erg_error *err)
+static int ask_verify(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_verify *question = at->question;
     struct erg_verify_request request = {.layers = question->layers ? (int)question->layers : 4,
@@ -256,7 +256,7 @@ int erg_ask_verify(struct erg_answer **answer, const struct erg_ask_verify *ques
 
 /* ---- clusters ---- */
 
-static int ask_jobs(struct erg_asking *at, struct erg_error *err)
+static int ask_jobs(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_jobs *question = at->question;
     struct erg_live_file *live;
@@ -298,12 +298,12 @@ static void print_submitted(const struct erg_answer *answer, const struct erg_su
                                  submitted->folder, "types", submitted->types));
 }
 
-static int ask_submit(struct erg_asking *at, struct erg_error *err)
+static int ask_submit(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_submit *question = at->question;
     struct erg_live_file *live;
     struct erg_submitted submitted;
-    struct erg_submit_wish wish = {
+    struct erg_submit_input input = {
         .job = question->job,
         .like = question->like,
         .resume = question->resume,
@@ -318,22 +318,22 @@ static int ask_submit(struct erg_asking *at, struct erg_error *err)
         .measure_s = question->measure_s,
         .program = question->program ? question->program : "ergon",
     };
-    if (!question->live || !wish.job + !wish.like + !wish.resume != 2)
+    if (!question->live || !input.job + !input.like + !input.resume != 2)
         return erg_fail(err, ERG_USAGE,
                         "a live job: expected the cluster's live file, and a job, a model that it "
                         "is like, or a folder to resume");
     if (!(question->measure_s >= 0 && isfinite(question->measure_s)) ||
-        (question->measure_s > 0 && !wish.job))
+        (question->measure_s > 0 && !input.job))
         return erg_fail(err, ERG_USAGE,
                         "measuring for %g s: expected a positive time, and a job of ergon train",
                         question->measure_s);
     if (!erg_answer_pens(at->answer, err) || erg_live_file_load(&live, question->live, err) != 0)
         return -1;
     int result = question->deadline
-                     ? erg_submit_read_deadline(&wish.deadline_unix_s, question->deadline, err)
+                     ? erg_submit_read_deadline(&input.deadline_unix_s, question->deadline, err)
                      : 0;
     if (result == 0) {
-        result = erg_submit(&submitted, live, &wish, err);
+        result = erg_submit(&submitted, live, &input, err);
         if (result == 0)
             print_submitted(at->answer, &submitted);
         erg_submitted_release(&submitted);
@@ -351,7 +351,7 @@ int erg_ask_submit(struct erg_answer **answer, const struct erg_ask_submit *ques
                : erg_answer_ask(answer, ask_submit, &own, own.watch, err);
 }
 
-static int ask_trace(struct erg_asking *at, struct erg_error *err)
+static int ask_trace(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_trace *question = at->question;
     if (!question->cluster || !question->profiles || !question->recipe == !question->log)
@@ -375,21 +375,21 @@ int erg_ask_trace(struct erg_answer **answer, const struct erg_ask_trace *questi
                : erg_answer_ask(answer, ask_trace, &own, own.watch, err);
 }
 
-static int ask_calculon(struct erg_asking *at, struct erg_error *err)
+static int ask_calculon(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_calculon *question = at->question;
-    const struct erg_calculon_wish wish = {.model = question->model,
-                                           .system = question->system,
-                                           .folder = question->folder,
-                                           .gpus = given(question->gpus),
-                                           .batch = given(question->batch)};
-    if (!wish.model || !wish.system || !wish.folder || question->gpus < 0 || question->batch < 0)
+    const struct erg_calculon_input input = {.model = question->model,
+                                             .system = question->system,
+                                             .folder = question->folder,
+                                             .gpus = given(question->gpus),
+                                             .batch = given(question->batch)};
+    if (!input.model || !input.system || !input.folder || question->gpus < 0 || question->batch < 0)
         return erg_fail(err, ERG_USAGE,
                         "files of Calculon: expected a model, a system, a folder, and no number "
                         "below 0");
     return erg_answer_pens(at->answer, err)
                ? erg_calculon_import(at->answer->files[ERG_ANSWER_TEXT],
-                                     at->answer->files[ERG_ANSWER_JSON], &wish, err)
+                                     at->answer->files[ERG_ANSWER_JSON], &input, err)
                : -1;
 }
 
@@ -428,22 +428,22 @@ static void print_tokens(const struct erg_answer *answer, const char *output,
     fprintf(out, "\nwrote %s.bin and %s.idx\n", output, output);
 }
 
-static int ask_tokenize(struct erg_asking *at, struct erg_error *err)
+static int ask_tokenize(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_tokenize *question = at->question;
-    const struct erg_tokenize_wish wish = {.model = question->model,
-                                           .files = question->files,
-                                           .file_count = question->file_count,
-                                           .output = question->output,
-                                           .key = question->key,
-                                           .end = question->end};
+    const struct erg_tokenize_input input = {.model = question->model,
+                                             .files = question->files,
+                                             .file_count = question->file_count,
+                                             .output = question->output,
+                                             .key = question->key,
+                                             .end = question->end};
     struct erg_corpus corpus;
     struct erg_token_totals totals;
-    if (!wish.model || !wish.file_count || !wish.output)
+    if (!input.model || !input.file_count || !input.output)
         return erg_fail(err, ERG_USAGE, "texts to tokens: expected a model, files, and an output");
-    if (!erg_answer_pens(at->answer, err) || erg_tokenize(&corpus, &totals, &wish, err) != 0)
+    if (!erg_answer_pens(at->answer, err) || erg_tokenize(&corpus, &totals, &input, err) != 0)
         return -1;
-    print_tokens(at->answer, wish.output, &corpus, &totals);
+    print_tokens(at->answer, input.output, &corpus, &totals);
     return 0;
 }
 
@@ -458,11 +458,11 @@ int erg_ask_tokenize(struct erg_answer **answer, const struct erg_ask_tokenize *
 
 /* ---- programs ---- */
 
-static int measure(struct erg_asking *at, struct erg_error *err)
+static int measure(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_measure *question = at->question;
     struct erg_answer *answer = at->answer;
-    const struct erg_measure_wish wish = {
+    const struct erg_measure_input input = {
         .command = question->command,
         .gpus = question->gpus,
         .repeats = question->repeats ? (long)question->repeats : 1,
@@ -472,14 +472,14 @@ static int measure(struct erg_asking *at, struct erg_error *err)
     };
     struct erg_runs runs;
     struct erg_child_end end = {0};
-    if (!wish.command || !*wish.command || wish.repeats < 1 || wish.warmups < 0)
+    if (!input.command || !*input.command || input.repeats < 1 || input.warmups < 0)
         return erg_fail(err, ERG_USAGE,
                         "a measurement: expected a command, and no number of runs below 0");
     if (!erg_answer_pens(answer, err))
         return -1;
-    answer->checked = erg_measure(&runs, &wish, &end, &answer->reason);
+    answer->checked = erg_measure(&runs, &input, &end, &answer->reason);
     if (answer->checked == 0)
-        answer->checked = erg_child_check(&end, wish.command, &answer->reason);
+        answer->checked = erg_child_check(&end, input.command, &answer->reason);
     if (runs.count) {
         struct erg_text table = {0};
         erg_runs_table(&table, &runs);
@@ -513,14 +513,14 @@ int erg_record_gpus(const struct erg_record_options *options, struct erg_error *
         return erg_fail(err, ERG_USAGE,
                         "a recording: expected an output, an interval from 0 on, and a command or "
                         "a duration, not both");
-    const struct erg_record_wish wish = {
+    const struct erg_record_input input = {
         .output = own.output,
         .gpus = own.gpus,
         .interval_ms = own.interval_ms ? (long)own.interval_ms : 50,
         .duration_s = own.duration_s > 0 ? own.duration_s : (double)NAN,
         .command = own.command,
     };
-    return erg_record(&wish, err);
+    return erg_record(&input, err);
 }
 
 int erg_record_export(const char *recording, const char *format, const char *output,

@@ -1,8 +1,8 @@
 /* ergon/characterize.h: studies run for a program. */
 #include "ergon/characterize.h"
 
-#include "api/characterizing.h"
-#include "api/characterizing_print.h"
+#include "api/characterize_call.h"
+#include "api/characterize_print.h"
 #include "api/door.h"
 #include "base/call.h"
 #include "base/memory.h"
@@ -23,7 +23,7 @@ struct characterizing_call {
     struct erg_characterization *study;
 };
 
-static struct erg_characterization_counts counts_of(const struct erg_characterizing *at)
+static struct erg_characterization_counts counts_of(const struct erg_characterize_call *at)
 {
     const size_t *by_status = at->tally.by_status;
     return (struct erg_characterization_counts){
@@ -37,14 +37,14 @@ static struct erg_characterization_counts counts_of(const struct erg_characteriz
     };
 }
 
-static int make_wish(struct erg_characterizing_wish *wish,
-                     const struct erg_characterization_options *options, struct erg_error *err)
+static int make_input(struct erg_characterize_input *input,
+                      const struct erg_characterization_options *options, struct erg_error *err)
 {
     int right, sensor, device;
     if (!options->file && !options->folder)
         return erg_fail(err, ERG_USAGE,
                         "a study needs its file, or the folder of one that was run");
-    *wish = (struct erg_characterizing_wish){
+    *input = (struct erg_characterize_input){
         .file = options->file,
         .folder = options->folder,
         .only = options->only,
@@ -64,15 +64,15 @@ static int make_wish(struct erg_characterizing_wish *wish,
         erg_door_choice(&sensor, "sensor", options->sensor, ERG_WORDS_SENSOR, err) != 0 ||
         erg_door_choice(&device, "device", options->device, ERG_WORDS_STUDY_DEVICE, err) != 0 ||
         erg_door_number(&jobs, "jobs", options->jobs, 4096, err) != 0 ||
-        erg_door_amount(&wish->transient_s, "transient_s", options->transient_s, err) != 0)
+        erg_door_amount(&input->transient_s, "transient_s", options->transient_s, err) != 0)
         return -1;
-    wish->right = right < 0 ? ERG_RIGHT_EFF_EDP : right;
-    wish->jobs = options->jobs ? (size_t)jobs : 0;
+    input->right = right < 0 ? ERG_RIGHT_EFF_EDP : right;
+    input->jobs = options->jobs ? (size_t)jobs : 0;
     return 0;
 }
 
-static char *written(const struct erg_characterizing *at,
-                     void (*print)(FILE *out, const struct erg_characterizing *at))
+static char *written(const struct erg_characterize_call *at,
+                     void (*print)(FILE *out, const struct erg_characterize_call *at))
 {
     char *text = NULL;
     size_t length;
@@ -87,22 +87,22 @@ static char *written(const struct erg_characterizing *at,
 static int run(void *argument, struct erg_error *err)
 {
     struct characterizing_call *call = argument;
-    struct erg_characterizing_wish wish;
-    struct erg_characterizing at;
-    if (make_wish(&wish, &call->options, err) != 0)
+    struct erg_characterize_input input;
+    struct erg_characterize_call at;
+    if (make_input(&input, &call->options, err) != 0)
         return -1;
-    int status = erg_characterizing_run(&at, &wish, err);
+    int status = erg_characterize_call_run(&at, &input, err);
     if (status == 0) {
         call->study = erg_xcalloc(1, sizeof *call->study);
         call->study->counts = counts_of(&at);
         call->study->json = erg_door_json(json_incref(at.document));
-        call->study->text = written(&at, wish.list ? erg_characterizing_print_list
-                                                   : erg_characterizing_print_points);
-        call->study->findings = written(&at, erg_characterizing_print_findings);
-        if (!wish.list)
-            call->study->checked = erg_characterizing_judge(&at, &call->study->reason);
+        call->study->text =
+            written(&at, input.list ? erg_characterize_print_list : erg_characterize_print_points);
+        call->study->findings = written(&at, erg_characterize_print_findings);
+        if (!input.list)
+            call->study->checked = erg_characterize_call_judge(&at, &call->study->reason);
     }
-    erg_characterizing_release(&at);
+    erg_characterize_call_release(&at);
     return status;
 }
 

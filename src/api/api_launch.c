@@ -1,7 +1,7 @@
 /* ergon/launch.h: ranks and the trainers of managed jobs, started for a program. */
 #include "ergon/launch.h"
 
-#include "api/job_running.h"
+#include "api/job_run.h"
 #include "base/sized.h"
 #include "launch/launch.h"
 

@@ -15,7 +15,7 @@
 
 struct erg_layouts {
     struct erg_arena arena;
-    struct erg_layout_wish wish;
+    struct erg_layout_input input;
     struct erg_layout_query query;
     const char **names; /* of the rows */
     char *json;         /* NULL until it is asked for */
@@ -29,10 +29,10 @@ struct layouts_finding {
 
 /* ---- the question ---- */
 
-int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_options *options,
-                         struct erg_error *err)
+int erg_layout_input_take(struct erg_layout_input *input, const struct erg_layouts_options *options,
+                          struct erg_error *err)
 {
-    *wish = (struct erg_layout_wish){
+    *input = (struct erg_layout_input){
         .sequence = ERG_NOT_GIVEN,
         .gpus = options->gpus,
         .layout = options->layout,
@@ -41,40 +41,40 @@ int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_
         .fsdp = options->fsdp != 0,
         .draws = options->page != 0,
     };
-    if (!(wish->slack >= 0 && wish->slack <= 0.5))
+    if (!(input->slack >= 0 && input->slack <= 0.5))
         return erg_fail(err, ERG_USAGE, "batch_slack got %.10g, expected a share from 0 to 0.5",
-                        wish->slack);
-    if (wish->draws && wish->layout)
+                        input->slack);
+    if (input->draws && input->layout)
         return erg_fail(err, ERG_USAGE, "a page shows all layouts; it does not go with `layout`");
-    if (erg_door_number(&wish->batch, "batch", options->batch, ERG_JOB_MOST_BATCH, err) != 0 ||
-        erg_door_number(&wish->top, "top", options->top, 1000, err) != 0 ||
-        erg_door_choice(&wish->recompute, "recompute", options->recompute, ERG_WORDS_RECOMPUTE,
+    if (erg_door_number(&input->batch, "batch", options->batch, ERG_JOB_MOST_BATCH, err) != 0 ||
+        erg_door_number(&input->top, "top", options->top, 1000, err) != 0 ||
+        erg_door_choice(&input->recompute, "recompute", options->recompute, ERG_WORDS_RECOMPUTE,
                         err) != 0 ||
-        erg_door_choice(&wish->objective, "objective", options->objective, ERG_WORDS_OBJECTIVE,
+        erg_door_choice(&input->objective, "objective", options->objective, ERG_WORDS_OBJECTIVE,
                         err) != 0 ||
-        erg_door_amount(&wish->deadline_s, "deadline_s", options->deadline_s, err) != 0 ||
-        erg_door_amount(&wish->energy_j, "energy_j", options->energy_j, err) != 0 ||
-        erg_door_amount(&wish->power_w, "power_w", options->power_w, err) != 0 ||
-        erg_door_amount(&wish->memory_bytes, "memory_bytes", options->memory_bytes, err) != 0 ||
-        erg_door_amount(&wish->host_bytes, "host_bytes", options->host_bytes, err) != 0)
+        erg_door_amount(&input->deadline_s, "deadline_s", options->deadline_s, err) != 0 ||
+        erg_door_amount(&input->energy_j, "energy_j", options->energy_j, err) != 0 ||
+        erg_door_amount(&input->power_w, "power_w", options->power_w, err) != 0 ||
+        erg_door_amount(&input->memory_bytes, "memory_bytes", options->memory_bytes, err) != 0 ||
+        erg_door_amount(&input->host_bytes, "host_bytes", options->host_bytes, err) != 0)
         return -1;
-    if (wish->top == ERG_NOT_GIVEN)
-        wish->top = 10;
+    if (input->top == ERG_NOT_GIVEN)
+        input->top = 10;
     return 0;
 }
 
-static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *at,
-                     struct erg_error *err)
+static int make_input(struct erg_layouts *layouts, const struct layouts_finding *at,
+                      struct erg_error *err)
 {
     struct erg_arena *arena = &layouts->arena;
-    struct erg_layout_wish *wish = &layouts->wish;
-    if (erg_layout_wish_take(wish, &at->options, err) != 0)
+    struct erg_layout_input *input = &layouts->input;
+    if (erg_layout_input_take(input, &at->options, err) != 0)
         return -1;
-    wish->path = erg_arena_strdup(arena, at->job->path);
-    wish->text = erg_arena_strdup(arena, at->job->text);
-    wish->length = at->job->text_length;
-    wish->gpus = erg_door_copy(arena, wish->gpus);
-    wish->layout = erg_door_copy(arena, wish->layout);
+    input->path = erg_arena_strdup(arena, at->job->path);
+    input->text = erg_arena_strdup(arena, at->job->text);
+    input->length = at->job->text_length;
+    input->gpus = erg_door_copy(arena, input->gpus);
+    input->layout = erg_door_copy(arena, input->layout);
     return 0;
 }
 
@@ -105,8 +105,8 @@ static int find(void *argument, struct erg_error *err)
     struct layouts_finding *at = argument;
     struct erg_layouts *layouts = at->layouts = erg_xcalloc(1, sizeof *layouts);
     struct erg_layout_query *query = &layouts->query;
-    if (make_wish(layouts, at, err) != 0 ||
-        erg_layout_query_open(query, &layouts->wish, err) != 0 ||
+    if (make_input(layouts, at, err) != 0 ||
+        erg_layout_query_open(query, &layouts->input, err) != 0 ||
         erg_layout_query_prepare(query, err) != 0 || erg_layout_query_find(query, err) != 0) {
         erg_layouts_free(layouts);
         return -1;
@@ -142,7 +142,7 @@ size_t erg_layouts_count(const struct erg_layouts *layouts)
 {
     const struct erg_layout_query *query = &layouts->query;
     const size_t count = query->choice.pick_count ? query->choice.pick_count : query->found.count;
-    return count < (size_t)layouts->wish.top ? count : (size_t)layouts->wish.top;
+    return count < (size_t)layouts->input.top ? count : (size_t)layouts->input.top;
 }
 
 static int check_index(const struct erg_layouts *layouts, size_t index, struct erg_error *err)
@@ -252,7 +252,7 @@ int erg_layouts_write_page(const struct erg_layouts *layouts, const char *path,
                            struct erg_error *err)
 {
     const struct erg_layout_answer answer = erg_layout_query_answer(&layouts->query);
-    if (!layouts->wish.draws)
+    if (!layouts->input.draws)
         return erg_fail(err, ERG_USAGE,
                         "the page shows more than was asked for; expected 1 for `page`");
     json_t *document = erg_layout_document(&answer);

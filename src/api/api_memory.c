@@ -12,7 +12,7 @@
 
 struct erg_memory {
     struct erg_arena arena;
-    struct erg_memory_wish wish;
+    struct erg_memory_input input;
     struct erg_memory_asked asked;
     const char *change;
     char *json; /* NULL until it is asked for */
@@ -24,10 +24,10 @@ struct memory_finding {
     struct erg_memory *memory;
 };
 
-int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_options *options,
-                         struct erg_error *err)
+int erg_memory_input_take(struct erg_memory_input *input, const struct erg_memory_options *options,
+                          struct erg_error *err)
 {
-    *wish = (struct erg_memory_wish){
+    *input = (struct erg_memory_input){
         .sequence = ERG_NOT_GIVEN,
         .layout = options->layout,
         .solve = options->solve_offload,
@@ -36,27 +36,27 @@ int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_o
         .offload = NAN,
         .per_stage = options->per_stage != 0,
     };
-    return erg_door_number(&wish->gpus, "gpus", options->gpus, 10000000, err) != 0 ||
-                   erg_door_number(&wish->batch, "batch", options->batch, ERG_JOB_MOST_BATCH,
+    return erg_door_number(&input->gpus, "gpus", options->gpus, 10000000, err) != 0 ||
+                   erg_door_number(&input->batch, "batch", options->batch, ERG_JOB_MOST_BATCH,
                                    err) != 0 ||
-                   erg_door_choice(&wish->accounting, "accounting", options->accounting,
+                   erg_door_choice(&input->accounting, "accounting", options->accounting,
                                    ERG_WORDS_ACCOUNTING, err) != 0
                ? -1
                : 0;
 }
 
-static int make_wish(struct erg_memory *memory, const struct memory_finding *at,
-                     struct erg_error *err)
+static int make_input(struct erg_memory *memory, const struct memory_finding *at,
+                      struct erg_error *err)
 {
     struct erg_arena *arena = &memory->arena;
-    struct erg_memory_wish *wish = &memory->wish;
-    if (erg_memory_wish_take(wish, &at->options, err) != 0)
+    struct erg_memory_input *input = &memory->input;
+    if (erg_memory_input_take(input, &at->options, err) != 0)
         return -1;
-    wish->path = erg_arena_strdup(arena, at->job->path);
-    wish->text = erg_arena_strdup(arena, at->job->text);
-    wish->length = at->job->text_length;
-    wish->layout = erg_door_copy(arena, wish->layout);
-    wish->solve = erg_door_copy(arena, wish->solve);
+    input->path = erg_arena_strdup(arena, at->job->path);
+    input->text = erg_arena_strdup(arena, at->job->text);
+    input->length = at->job->text_length;
+    input->layout = erg_door_copy(arena, input->layout);
+    input->solve = erg_door_copy(arena, input->solve);
     return 0;
 }
 
@@ -65,8 +65,8 @@ static int find(void *argument, struct erg_error *err)
     struct memory_finding *at = argument;
     struct erg_memory *memory = at->memory = erg_xcalloc(1, sizeof *memory);
     struct erg_error unfit = {0};
-    if (make_wish(memory, at, err) != 0 ||
-        erg_memory_ask(&memory->asked, &memory->wish, err) != 0) {
+    if (make_input(memory, at, err) != 0 ||
+        erg_memory_ask(&memory->asked, &memory->input, err) != 0) {
         erg_memory_free(memory);
         return -1;
     }

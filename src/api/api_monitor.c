@@ -95,7 +95,7 @@ static int look_once(struct monitor_watching *at, struct erg_error *err)
     return erg_interrupt_check(err);
 }
 
-static int ask_monitor(struct erg_asking *at, struct erg_error *err)
+static int ask_monitor(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_monitor *question = at->question;
     struct monitor_watching watching = {0};

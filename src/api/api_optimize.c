@@ -3,7 +3,7 @@
 #include "ergon/optimize.h"
 
 #include "api/door.h"
-#include "api/optimizing.h"
+#include "api/optimize_call.h"
 #include "base/call.h"
 #include "base/interrupt.h"
 #include "base/sized.h"
@@ -14,15 +14,15 @@ struct plan_finding {
     struct erg_plan *plan;
 };
 
-int erg_optimizing_take(struct erg_optimizing *at, const struct erg_optimize_options *options,
-                        struct erg_error *err)
+int erg_optimize_call_take(struct erg_optimize_call *at, const struct erg_optimize_options *options,
+                           struct erg_error *err)
 {
     int device;
     double deadline_s, energy_j;
     if (erg_door_choice(&device, "device", options->device, ERG_WORDS_DEVICE, err) != 0 ||
         erg_door_amount(&deadline_s, "deadline_s", options->deadline_s, err) != 0 ||
         erg_door_amount(&energy_j, "energy_j", options->energy_j, err) != 0 ||
-        erg_optimizing_methods(at, options->methods, err) != 0)
+        erg_optimize_call_methods(at, options->methods, err) != 0)
         return -1;
     at->folder = options->folder;
     at->cuda = device == ERG_DOOR_CUDA;
@@ -38,7 +38,7 @@ int erg_optimizing_take(struct erg_optimizing *at, const struct erg_optimize_opt
     return 0;
 }
 
-void erg_optimizing_set_goal(struct erg_job *job, const struct erg_optimize_options *options)
+void erg_optimize_call_set_goal(struct erg_job *job, const struct erg_optimize_options *options)
 {
     if (options->deadline_s > 0)
         job->goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = options->deadline_s};
@@ -51,20 +51,20 @@ static int find(void *argument, struct erg_error *err)
     struct plan_finding *at = argument;
     const struct erg_job *job = at->job;
     struct erg_job *own = NULL;
-    struct erg_optimizing run = {.hint = job->path};
-    int status = erg_optimizing_take(&run, &at->options, err) ||
+    struct erg_optimize_call run = {.hint = job->path};
+    int status = erg_optimize_call_take(&run, &at->options, err) ||
                  erg_job_parse(&own, job->path, job->text, job->text_length, NULL, err);
     if (!status) {
-        erg_optimizing_set_goal(own, &at->options);
+        erg_optimize_call_set_goal(own, &at->options);
         run.job = own;
-        status = erg_optimizing_open(&run, err);
+        status = erg_optimize_call_open(&run, err);
     }
     if (!status && (!run.real || erg_real_device(run.real)))
-        status = erg_optimizing_run(&run, err);
+        status = erg_optimize_call_run(&run, err);
     at->plan = status ? NULL : run.plan;
     if (!status)
         run.plan = NULL;
-    erg_optimizing_release(&run);
+    erg_optimize_call_release(&run);
     erg_job_free(own);
     if (status)
         erg_interrupt_explain(err);

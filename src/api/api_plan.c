@@ -154,9 +154,9 @@ int erg_plan_choose(struct erg_plan *plan, const struct erg_plan_goal *goal, str
         return erg_fail(err, ERG_USAGE,
                         "a point is chosen by its number, from 1 on, or by a goal; expected one "
                         "of them");
-    const struct erg_plan_wish wish = {
+    const struct erg_plan_input input = {
         .method = wanted.method, .number = (size_t)wanted.point, .goal = any ? &own : NULL};
-    return erg_plan_select(plan, &wish, err);
+    return erg_plan_select(plan, &input, err);
 }
 
 /* ---- what it does ---- */

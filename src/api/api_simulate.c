@@ -2,7 +2,7 @@
 #include "ergon/simulate.h"
 
 #include "api/door.h"
-#include "api/simulating.h"
+#include "api/simulate_call.h"
 #include "base/call.h"
 #include "base/memory.h"
 #include "base/sized.h"
@@ -24,7 +24,8 @@ struct simulations_running {
     struct erg_simulations *simulations;
 };
 
-static void keep(void *context, const struct erg_simulating *at, const struct erg_simulated *result)
+static void keep(void *context, const struct erg_simulate_call *at,
+                 const struct erg_simulated *result)
 {
     struct erg_simulations *simulations = context;
     const struct erg_summary *summary = &result->summary;
@@ -55,8 +56,8 @@ static double or_none(double given, double none)
     return given > 0 ? given : none;
 }
 
-int erg_simulating_take(struct erg_simulating_wish *wish,
-                        const struct erg_simulations_options *options, struct erg_error *err)
+int erg_simulate_call_take(struct erg_simulate_input *input,
+                           const struct erg_simulations_options *options, struct erg_error *err)
 {
     const char *missing = !options->cluster    ? "cluster"
                           : !options->trace    ? "trace"
@@ -72,7 +73,7 @@ int erg_simulating_take(struct erg_simulating_wish *wish,
         erg_door_amount(&ignored, "failure_s", options->failure_s, err) != 0 ||
         erg_door_amount(&ignored, "repair_s", options->repair_s, err) != 0)
         return -1;
-    *wish = (struct erg_simulating_wish){
+    *input = (struct erg_simulate_input){
         .cluster = options->cluster,
         .trace = options->trace,
         .policies = options->policies,
@@ -94,22 +95,22 @@ int erg_simulating_take(struct erg_simulating_wish *wish,
 static int run(void *argument, struct erg_error *err)
 {
     struct simulations_running *running = argument;
-    struct erg_simulating_wish wish;
-    if (erg_simulating_take(&wish, &running->options, err) != 0)
+    struct erg_simulate_input input;
+    if (erg_simulate_call_take(&input, &running->options, err) != 0)
         return -1;
     struct erg_simulations *simulations = erg_xcalloc(1, sizeof *simulations);
-    wish.each = keep;
-    wish.context = simulations;
-    struct erg_simulating at;
-    int status = erg_simulating_run(&at, &wish, err);
+    input.each = keep;
+    input.context = simulations;
+    struct erg_simulate_call at;
+    int status = erg_simulate_call_run(&at, &input, err);
     if (status == 0) {
-        simulations->json = erg_door_json(erg_simulating_document(&at));
+        simulations->json = erg_door_json(erg_simulate_call_document(&at));
         simulations->comparison = json_incref(at.comparison);
         running->simulations = simulations;
     } else {
         erg_simulations_free(simulations);
     }
-    erg_simulating_release(&at);
+    erg_simulate_call_release(&at);
     return status;
 }
 

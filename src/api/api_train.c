@@ -185,7 +185,7 @@ static int run_dry(const struct previewing *at, const struct erg_launch_environm
     return result;
 }
 
-static int ask_train(struct erg_asking *at, struct erg_error *err)
+static int ask_train(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_train *question = at->question;
     struct previewing own = {

@@ -3,35 +3,35 @@
 
 #include "api/answer.h"
 #include "api/door.h"
+#include "api/simulate_call.h"
+#include "api/simulate_print.h"
 #include "api/simulate_sweep.h"
-#include "api/simulating.h"
-#include "api/simulating_print.h"
 #include "base/sized.h"
 #include "io/print.h"
 
-static void print_each(void *context, const struct erg_simulating *at,
+static void print_each(void *context, const struct erg_simulate_call *at,
                        const struct erg_simulated *result)
 {
-    erg_simulating_print(context, at, result);
+    erg_simulate_print(context, at, result);
 }
 
-static int ask_simulate(struct erg_asking *at, struct erg_error *err)
+static int ask_simulate(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_simulate *question = at->question;
     struct erg_simulations_options options = {0};
-    struct erg_simulating_wish wish;
+    struct erg_simulate_input input;
     if (erg_sized_take(&options, sizeof options, question->options, "erg_simulations_options",
                        err) != 0 ||
-        erg_simulating_take(&wish, &options, err) != 0 || !erg_answer_pens(at->answer, err))
+        erg_simulate_call_take(&input, &options, err) != 0 || !erg_answer_pens(at->answer, err))
         return -1;
-    wish.dashes = true;
-    wish.each = print_each;
-    wish.context = at->answer->files[ERG_ANSWER_TEXT];
-    struct erg_simulating simulating;
-    const int result = erg_simulating_run(&simulating, &wish, err);
+    input.dashes = true;
+    input.each = print_each;
+    input.context = at->answer->files[ERG_ANSWER_TEXT];
+    struct erg_simulate_call simulating;
+    const int result = erg_simulate_call_run(&simulating, &input, err);
     if (result == 0)
-        erg_print_json(at->answer->files[ERG_ANSWER_JSON], erg_simulating_document(&simulating));
-    erg_simulating_release(&simulating);
+        erg_print_json(at->answer->files[ERG_ANSWER_JSON], erg_simulate_call_document(&simulating));
+    erg_simulate_call_release(&simulating);
     return erg_answer_settle(at->answer, result, err);
 }
 
@@ -44,20 +44,20 @@ int erg_ask_simulate(struct erg_answer **answer, const struct erg_ask_simulate *
                : erg_answer_ask(answer, ask_simulate, &own, own.watch, err);
 }
 
-static int ask_sweep(struct erg_asking *at, struct erg_error *err)
+static int ask_sweep(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_sweep *question = at->question;
-    struct erg_sweep_wish wish = {.file = question->file,
-                                  .output = question->folder,
-                                  .part = question->part,
-                                  .program = question->program};
-    if (!wish.file)
+    struct erg_sweep_input input = {.file = question->file,
+                                    .output = question->folder,
+                                    .part = question->part,
+                                    .program = question->program};
+    if (!input.file)
         return erg_fail(err, ERG_USAGE, "a sweep: expected a file");
-    if (erg_door_number(&wish.slurm, "slurm_tasks", question->slurm_tasks, 9999, err) != 0 ||
+    if (erg_door_number(&input.slurm, "slurm_tasks", question->slurm_tasks, 9999, err) != 0 ||
         !erg_answer_pens(at->answer, err))
         return -1;
     const int result = erg_simulate_sweep(at->answer->files[ERG_ANSWER_TEXT],
-                                          at->answer->files[ERG_ANSWER_JSON], &wish, err);
+                                          at->answer->files[ERG_ANSWER_JSON], &input, err);
     return erg_answer_settle(at->answer, result, err);
 }
 

@@ -6,7 +6,7 @@
 #include "api/door.h"
 #include "api/layout_answer.h"
 #include "api/memory_query.h"
-#include "api/optimizing.h"
+#include "api/optimize_call.h"
 #include "base/interrupt.h"
 #include "base/sized.h"
 #include "io/json.h"
@@ -19,37 +19,37 @@
 
 /* ---- layouts ---- */
 
-static int take_layouts(struct erg_layouts_asked *wish, const struct erg_ask_layouts *question,
+static int take_layouts(struct erg_layouts_asked *input, const struct erg_ask_layouts *question,
                         struct erg_error *err)
 {
     struct erg_layouts_options options = {0};
     if (!question->job)
         return erg_fail(err, ERG_USAGE, "layouts: expected a job");
-    *wish = (struct erg_layouts_asked){
+    *input = (struct erg_layouts_asked){
         .why = question->why, .output = question->folder, .slots = question->slots != 0};
     if (erg_sized_take(&options, sizeof options, question->options, "erg_layouts_options", err) !=
             0 ||
-        erg_layout_wish_take(&wish->wish, &options, err) != 0 ||
-        erg_door_number(&wish->wish.sequence, "sequence", question->sequence, 1000000000, err) !=
+        erg_layout_input_take(&input->input, &options, err) != 0 ||
+        erg_door_number(&input->input.sequence, "sequence", question->sequence, 1000000000, err) !=
             0 ||
-        erg_door_choice(&wish->export, "export_as", question->export_as, ERG_WORDS_EXPORT, err) !=
+        erg_door_choice(&input->export, "export_as", question->export_as, ERG_WORDS_EXPORT, err) !=
             0 ||
-        erg_door_choice(&wish->planner, "planner", question->planner, ERG_WORDS_PLANNER, err) != 0)
+        erg_door_choice(&input->planner, "planner", question->planner, ERG_WORDS_PLANNER, err) != 0)
         return -1;
-    wish->wish.cluster = question->cluster;
-    wish->wish.engine = question->engine;
+    input->input.cluster = question->cluster;
+    input->input.engine = question->engine;
     return 0;
 }
 
-static int ask_layouts(struct erg_asking *at, struct erg_error *err)
+static int ask_layouts(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_layouts *question = at->question;
-    struct erg_layouts_asked wish;
-    if (take_layouts(&wish, question, err) != 0 || !erg_answer_pens(at->answer, err))
+    struct erg_layouts_asked input;
+    if (take_layouts(&input, question, err) != 0 || !erg_answer_pens(at->answer, err))
         return -1;
     const int result =
         erg_layouts_answer(at->answer->files[ERG_ANSWER_TEXT], at->answer->files[ERG_ANSWER_JSON],
-                           &wish, question->job, err);
+                           &input, question->job, err);
     return erg_answer_settle(at->answer, result, err);
 }
 
@@ -64,7 +64,7 @@ int erg_ask_layouts(struct erg_answer **answer, const struct erg_ask_layouts *qu
 
 /* ---- memory ---- */
 
-static int take_memory(struct erg_memory_wish *wish, const struct erg_ask_memory *question,
+static int take_memory(struct erg_memory_input *input, const struct erg_ask_memory *question,
                        struct erg_error *err)
 {
     struct erg_memory_options options = {0};
@@ -75,15 +75,15 @@ static int take_memory(struct erg_memory_wish *wish, const struct erg_ask_memory
                         *question->offload);
     if (erg_sized_take(&options, sizeof options, question->options, "erg_memory_options", err) !=
             0 ||
-        erg_memory_wish_take(wish, &options, err) != 0 ||
-        erg_door_number(&wish->sequence, "sequence", question->sequence, 1000000000, err) != 0 ||
-        erg_door_choice(&wish->recompute, "recompute", question->recompute, ERG_WORDS_RECOMPUTE,
+        erg_memory_input_take(input, &options, err) != 0 ||
+        erg_door_number(&input->sequence, "sequence", question->sequence, 1000000000, err) != 0 ||
+        erg_door_choice(&input->recompute, "recompute", question->recompute, ERG_WORDS_RECOMPUTE,
                         err) != 0)
         return -1;
-    wish->path = question->job;
-    wish->dashes = true;
-    wish->engine = question->engine;
-    wish->offload = question->offload ? *question->offload : (double)NAN;
+    input->path = question->job;
+    input->dashes = true;
+    input->engine = question->engine;
+    input->offload = question->offload ? *question->offload : (double)NAN;
     return 0;
 }
 
@@ -101,14 +101,14 @@ static int show_memory(struct erg_answer *answer, const struct erg_memory_answer
     return 0;
 }
 
-static int ask_memory(struct erg_asking *at, struct erg_error *err)
+static int ask_memory(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_memory *question = at->question;
-    struct erg_memory_wish wish;
+    struct erg_memory_input input;
     struct erg_memory_asked asked;
-    if (take_memory(&wish, question, err) != 0 || !erg_answer_pens(at->answer, err))
+    if (take_memory(&input, question, err) != 0 || !erg_answer_pens(at->answer, err))
         return -1;
-    int result = erg_memory_ask(&asked, &wish, err);
+    int result = erg_memory_ask(&asked, &input, err);
     if (result == 0)
         result = show_memory(at->answer, &asked.answer, question->page, err);
     erg_memory_asked_release(&asked);
@@ -146,7 +146,7 @@ static int load_job(struct erg_job **job, const struct erg_ask_optimize *questio
     return erg_job_load(job, question->job, &overrides, err);
 }
 
-static int show_plan(struct erg_answer *answer, const struct erg_optimizing *run,
+static int show_plan(struct erg_answer *answer, const struct erg_optimize_call *run,
                      struct erg_error *err)
 {
     const char *folder = run->folder;
@@ -166,26 +166,26 @@ static int show_plan(struct erg_answer *answer, const struct erg_optimizing *run
     return status;
 }
 
-static int ask_optimize(struct erg_asking *at, struct erg_error *err)
+static int ask_optimize(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_optimize *question = at->question;
     struct erg_optimize_options options = {0};
-    struct erg_optimizing run = {.hint = question->job, .dashes = true};
+    struct erg_optimize_call run = {.hint = question->job, .dashes = true};
     struct erg_job *job = NULL;
     int status =
         erg_sized_take(&options, sizeof options, question->options, "erg_optimize_options", err) ||
-        erg_optimizing_take(&run, &options, err) || load_job(&job, question, err) ||
+        erg_optimize_call_take(&run, &options, err) || load_job(&job, question, err) ||
         !erg_answer_pens(at->answer, err);
     if (!status) {
-        erg_optimizing_set_goal(job, &options);
+        erg_optimize_call_set_goal(job, &options);
         run.job = job;
-        status = erg_optimizing_open(&run, err);
+        status = erg_optimize_call_open(&run, err);
     }
     if (!status && erg_launch_leads(run.real != NULL))
-        status = erg_optimizing_run(&run, err) || show_plan(at->answer, &run, err);
+        status = erg_optimize_call_run(&run, err) || show_plan(at->answer, &run, err);
     else if (!status)
         at->answer = NULL;
-    erg_optimizing_release(&run);
+    erg_optimize_call_release(&run);
     erg_job_free(job);
     if (status)
         erg_interrupt_explain(err);

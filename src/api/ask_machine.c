@@ -84,11 +84,12 @@ static int probe_heat(struct erg_answer *answer, const struct erg_ask_probe *que
 }
 
 /* All ranks measure, and one of them concludes. */
-static int probe(struct erg_asking *at, const struct erg_probe_wish *wish, struct erg_error *err)
+static int probe(struct erg_ask_call *at, const struct erg_probe_input *input,
+                 struct erg_error *err)
 {
     struct erg_probe_run *run;
-    int status = erg_probe_run(&run, wish, err);
-    if (status == 0 && wish->leads)
+    int status = erg_probe_run(&run, input, err);
+    if (status == 0 && input->leads)
         status = erg_answer_pens(at->answer, err)
                      ? erg_probe_conclude(at->answer->files[ERG_ANSWER_TEXT],
                                           at->answer->files[ERG_ANSWER_JSON], run, err)
@@ -97,7 +98,7 @@ static int probe(struct erg_asking *at, const struct erg_probe_wish *wish, struc
     return status;
 }
 
-static int probe_rates(struct erg_asking *at, const struct erg_ask_probe *question, bool emulated,
+static int probe_rates(struct erg_ask_call *at, const struct erg_ask_probe *question, bool emulated,
                        struct erg_error *err)
 {
     const bool real = !emulated && !question->from;
@@ -108,7 +109,7 @@ static int probe_rates(struct erg_asking *at, const struct erg_ask_probe *questi
                         "--thermal");
     if (real && erg_launch_environment_read(&env, err) != 0)
         return -1;
-    const struct erg_probe_wish wish = {
+    const struct erg_probe_input input = {
         .calibrate = question->calibrate,
         .rows = question->rows,
         .from = question->from,
@@ -121,13 +122,13 @@ static int probe_rates(struct erg_asking *at, const struct erg_ask_probe *questi
         .seed = question->seed ? *question->seed : 1,
     };
     /* No part in what one rank does. */
-    const int status = real || wish.leads ? probe(at, &wish, err) : 0;
-    if (!wish.leads)
+    const int status = real || input.leads ? probe(at, &input, err) : 0;
+    if (!input.leads)
         at->answer = NULL;
     return status;
 }
 
-static int ask_probe(struct erg_asking *at, struct erg_error *err)
+static int ask_probe(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_probe *question = at->question;
     int device;
@@ -202,7 +203,7 @@ static int ask_gpus(struct erg_answer *answer, struct erg_daemon_client *client,
     return 0;
 }
 
-static int ask_daemon(struct erg_asking *at, struct erg_error *err)
+static int ask_daemon(struct erg_ask_call *at, struct erg_error *err)
 {
     const struct erg_ask_daemon *question = at->question;
     struct erg_daemon_client *client;

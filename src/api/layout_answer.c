@@ -112,7 +112,7 @@ static void print_text(const struct erg_layouts_call *call, const struct erg_lay
         free(rows);
     }
     erg_layout_print_stages(out, answer->choice ? "The answer" : "The fastest", answer, first);
-    if (call->asked->wish.layout)
+    if (call->asked->input.layout)
         erg_layout_print_items(out, answer, first, NULL);
     else if (!answer->choice)
         erg_layout_print_tried(out, &at->found);
@@ -165,18 +165,18 @@ static int answer_best(struct erg_layouts_call *call, struct erg_error *err)
 /* Refuses options that have no effect with the others. */
 static int check_options(const struct erg_layouts_asked *values, struct erg_error *err)
 {
-    const struct erg_layout_wish *wish = &values->wish;
-    const bool one = wish->layout || values->why;
-    if (wish->layout && values->why)
+    const struct erg_layout_input *input = &values->input;
+    const bool one = input->layout || values->why;
+    if (input->layout && values->why)
         return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
-    if (wish->layout && wish->fsdp)
+    if (input->layout && input->fsdp)
         return erg_fail(err, ERG_USAGE,
                         "--fsdp extends a search, and --layout fixes one layout; expected one of "
                         "them (a layout sets fsdp=N)");
     if (values->planner == ERG_PLANNER_ARENA &&
-        (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
-         wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
-         !isnan(wish->energy_j) || !isnan(wish->power_w) ||
+        (one || values->output || input->slack > 0 || input->objective >= 0 ||
+         input->recompute >= 0 || input->per_stage || input->fsdp || !isnan(input->host_bytes) ||
+         !isnan(input->deadline_s) || !isnan(input->energy_j) || !isnan(input->power_w) ||
          (values->export >= 0 && values->export != ERG_LAYOUTS_EXPORT_PROFILE)))
         return erg_fail(
             err, ERG_USAGE,
@@ -184,8 +184,8 @@ static int check_options(const struct erg_layouts_asked *values, struct erg_erro
             "expected it with no options other than --gpus, --cluster, --batch, --sequence, "
             "--engine, --memory-budget, --json and --export profile");
     if (values->export == ERG_LAYOUTS_EXPORT_PROFILE &&
-        (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
-         !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
+        (one || values->output || input->slack > 0 || input->objective >= 0 ||
+         !isnan(input->deadline_s) || !isnan(input->energy_j) || !isnan(input->power_w)))
         return erg_fail(err, ERG_USAGE,
                         "--export profile prints whole frontiers of one batch; expected it without "
                         "--layout, --why, --output, --batch-slack, objectives and limits");
@@ -193,15 +193,15 @@ static int check_options(const struct erg_layouts_asked *values, struct erg_erro
         return erg_fail(
             err, ERG_USAGE,
             "--why prints text for people; expected --json and --export with --layout instead");
-    if (values->why && (wish->objective >= 0 || !isnan(wish->deadline_s) ||
-                        !isnan(wish->energy_j) || !isnan(wish->power_w)))
+    if (values->why && (input->objective >= 0 || !isnan(input->deadline_s) ||
+                        !isnan(input->energy_j) || !isnan(input->power_w)))
         return erg_fail(err, ERG_USAGE,
                         "--why compares layouts at the highest clock; expected objectives and "
                         "budgets with --layout instead");
     if (values->slots &&
         (values->why || values->output || values->export >= 0 ||
-         values->planner == ERG_PLANNER_ARENA || wish->per_stage || !isnan(wish->deadline_s) ||
-         !isnan(wish->energy_j) || !isnan(wish->power_w)))
+         values->planner == ERG_PLANNER_ARENA || input->per_stage || !isnan(input->deadline_s) ||
+         !isnan(input->energy_j) || !isnan(input->power_w)))
         return erg_fail(
             err, ERG_USAGE,
             "--slots places one layout at the highest clocks that heat allows; expected it without "
@@ -230,12 +230,12 @@ static int open_query(struct erg_layouts_call *call, const char *path, struct er
 {
     const struct erg_layouts_asked *asked = call->asked;
     struct erg_layout_query *query = &call->query;
-    call->wish = asked->wish;
-    call->wish.path = path;
-    call->wish.dashes = true;
-    call->wish.draws = asked->output != NULL;
-    call->wish.plain = asked->export >= 0;
-    return erg_layout_query_open(query, &call->wish, err) != 0 ||
+    call->input = asked->input;
+    call->input.path = path;
+    call->input.dashes = true;
+    call->input.draws = asked->output != NULL;
+    call->input.plain = asked->export >= 0;
+    return erg_layout_query_open(query, &call->input, err) != 0 ||
                    check_kinds(asked, erg_layout_query_cluster(query), err) != 0 ||
                    erg_layout_query_prepare(query, err) != 0
                ? -1
@@ -245,7 +245,7 @@ static int open_query(struct erg_layouts_call *call, const char *path, struct er
 static int answer(struct erg_layouts_call *call, struct erg_error *err)
 {
     const struct erg_layouts_asked *asked = call->asked;
-    if (call->query.search_count > 1 && (asked->wish.layout || asked->why))
+    if (call->query.search_count > 1 && (asked->input.layout || asked->why))
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                         call->query.search_count);

@@ -9,9 +9,9 @@
 
 #include <stdio.h>
 
-/* The wishes; those not given are NAN, NULL, ERG_NOT_GIVEN or below 0. */
+/* Those not given are NAN, NULL, ERG_NOT_GIVEN or below 0. */
 struct erg_layouts_asked {
-    struct erg_layout_wish wish;
+    struct erg_layout_input input;
     const char *why;    /* a layout to show next to the best */
     const char *output; /* the folder for all that was found */
     int export;         /* enum erg_export_format, or one below */
@@ -28,11 +28,11 @@ enum erg_planner { ERG_PLANNER_OWN, ERG_PLANNER_ARENA };
 struct erg_layouts_call {
     FILE *text, *json; /* for people, and a document: exports and --why have none */
     const struct erg_layouts_asked *asked;
-    struct erg_layout_wish wish;
+    struct erg_layout_input input;
     struct erg_layout_query query;
 };
 
-/* Finds what `asked` wishes of the job at `path`, and prints it both ways. A refusal because
+/* Finds what `asked` asks of the job at `path`, and prints it both ways. A refusal because
  * nothing fits is a document, too. */
 int erg_layouts_answer(FILE *text, FILE *json, const struct erg_layouts_asked *asked,
                        const char *path, struct erg_error *err);

@@ -112,10 +112,10 @@ static long gpus_of(const struct erg_cluster *cluster)
  * nodes of several kinds a number is that of all kinds together, and no more than there are. NULL:
  * all of the cluster.
  */
-static int list_numbers(struct numbers *numbers, const struct erg_layout_wish *wish,
+static int list_numbers(struct numbers *numbers, const struct erg_layout_input *input,
                         const struct erg_cluster *cluster, struct erg_error *err)
 {
-    const char *text = wish->gpus, *option = wish->dashes ? "--gpus" : "gpus";
+    const char *text = input->gpus, *option = input->dashes ? "--gpus" : "gpus";
     const long all = gpus_of(cluster);
     if (!text) {
         ERG_PUSH(numbers, items, all);
@@ -147,16 +147,16 @@ static int list_numbers(struct numbers *numbers, const struct erg_layout_wish *w
 static int load_kind(struct erg_layout_query *at, struct erg_layout_search *search, size_t index,
                      const struct erg_cluster *nodes, struct erg_error *err)
 {
-    const struct erg_layout_wish *wish = at->wish;
+    const struct erg_layout_input *input = at->input;
     const struct erg_job_kind *own = at->cluster ? NULL : &at->job->kinds[index];
-    const char *engine = index == 0 ? wish->engine : own ? NULL : nodes->engine;
+    const char *engine = index == 0 ? input->engine : own ? NULL : nodes->engine;
     struct erg_layout_kind *kind = &search->kinds[index];
     if ((!own && erg_gpu_load(&at->gpus[index], nodes->gpu, err) != 0) ||
         (engine && erg_engine_load(&at->engines[index], engine, err) != 0))
         return -1;
     if (engine)
         erg_job_apply_training(at->job, at->engines[index]);
-    if (engine && wish->any_gpu)
+    if (engine && input->any_gpu)
         at->engines[index]->peak_flops = erg_gpu_peak_flops(own ? own->gpu : at->gpus[index]);
     const struct erg_engine *used = at->engines[index];
     if (!used && (own || index == 0))
@@ -165,13 +165,13 @@ static int load_kind(struct erg_layout_query *at, struct erg_layout_search *sear
         return erg_fail(err, ERG_USAGE,
                         "%s: missing key 'engine', the training engine; expected it there or "
                         "%sengine NAME, for example megatron-a100 (data/engines)",
-                        at->job->path, wish->dashes ? "--" : "");
+                        at->job->path, input->dashes ? "--" : "");
     if (erg_layout_kind_init(kind, nodes, own ? own->gpu : at->gpus[index], used, err) != 0)
         return -1;
-    if (!isnan(wish->memory_bytes))
-        kind->memory_bytes = wish->memory_bytes;
-    if (!isnan(wish->host_bytes))
-        kind->host_bytes = wish->host_bytes;
+    if (!isnan(input->memory_bytes))
+        kind->memory_bytes = input->memory_bytes;
+    if (!isnan(input->host_bytes))
+        kind->host_bytes = input->host_bytes;
     /* A job's stages name their kind by its GPU. */
     for (size_t i = 0; i < index; i++)
         if (strcasecmp(search->kinds[i].name, kind->name) == 0)
@@ -188,25 +188,25 @@ static int fill_search(struct erg_layout_query *at, struct erg_layout_search *se
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
     enum { LEAST_TOP = 64 };
-    const struct erg_layout_wish *wish = at->wish;
+    const struct erg_layout_input *input = at->input;
     const struct erg_layout *layout = &at->job->layout;
     const double batch =
-        wish->batch != ERG_NOT_GIVEN ? (double)wish->batch : (double)erg_layout_batch(layout);
+        input->batch != ERG_NOT_GIVEN ? (double)input->batch : (double)erg_layout_batch(layout);
     *search = (struct erg_layout_search){
         .model = at->job->model,
         .kind_count = 1 + cluster->more_count,
         .sequence = layout->sequence,
-        .batch_least = (long)ceil(batch * (1 - wish->slack)),
-        .batch_most = (long)floor(batch * (1 + wish->slack)),
-        .memory_slack = isnan(wish->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
-        .recomputes = wish->recompute >= 0 ? 1u << wish->recompute : ERG_RECOMPUTE_ALL,
+        .batch_least = (long)ceil(batch * (1 - input->slack)),
+        .batch_most = (long)floor(batch * (1 + input->slack)),
+        .memory_slack = isnan(input->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
+        .recomputes = input->recompute >= 0 ? 1u << input->recompute : ERG_RECOMPUTE_ALL,
         .offload = true,
-        .per_stage = wish->per_stage,
-        .fsdp = wish->fsdp,
+        .per_stage = input->per_stage,
+        .fsdp = input->fsdp,
         .expert_capacity = layout->expert_capacity,
         /* A search refines the splits of those that it keeps, so with fewer the first ones might
          * depend on how many are shown. */
-        .top = (size_t)(wish->top > LEAST_TOP ? wish->top : LEAST_TOP),
+        .top = (size_t)(input->top > LEAST_TOP ? input->top : LEAST_TOP),
     };
     if (search->kind_count > ERG_LAYOUT_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
@@ -246,7 +246,7 @@ static void list_searches(struct erg_layout_query *at, const struct erg_layout_s
                 continue;
             *own = *search;
             own->used = used;
-            own->gpus = mixed && !at->wish->gpus ? 0 : gpus;
+            own->gpus = mixed && !at->input->gpus ? 0 : gpus;
             if (!mixed)
                 own->kinds[0].gpus = gpus;
             at->search_count++;
@@ -259,7 +259,7 @@ int erg_layout_list_searches(struct erg_layout_query *at, const struct erg_clust
     struct erg_layout_search search;
     struct numbers numbers = {0};
     int status = fill_search(at, &search, cluster, err) ||
-                         list_numbers(&numbers, at->wish, cluster, err) ||
+                         list_numbers(&numbers, at->input, cluster, err) ||
                          erg_time_machine_check(&search.kinds[0].machine,
                                                 numbers.items[numbers.count - 1], err)
                      ? -1

@@ -137,7 +137,7 @@ int erg_layouts_places(struct erg_layouts_call *call, struct erg_error *err)
                                        chassis, err);
     if (!status) {
         slots.request.move_layers = true;
-        slots.request.goal = call->asked->wish.objective == 1 ? ERG_SLOTS_ENERGY : ERG_SLOTS_TIME;
+        slots.request.goal = call->asked->input.objective == 1 ? ERG_SLOTS_ENERGY : ERG_SLOTS_TIME;
         status = erg_slots_place(&slots.request, &found, err);
     }
     if (!status) {

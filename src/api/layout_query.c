@@ -11,33 +11,34 @@
 
 /* ---- the question ---- */
 
-int erg_layout_query_open(struct erg_layout_query *at, const struct erg_layout_wish *wish,
+int erg_layout_query_open(struct erg_layout_query *at, const struct erg_layout_input *input,
                           struct erg_error *err)
 {
     const struct erg_job_overrides overrides = {
-        .sequence = wish->sequence != ERG_NOT_GIVEN ? wish->sequence : 0, .any_layout = true};
-    *at = (struct erg_layout_query){.wish = wish};
-    if ((wish->text ? erg_job_parse(&at->job, wish->path, wish->text, wish->length, &overrides, err)
-                    : erg_job_load(&at->job, wish->path, &overrides, err)) != 0)
+        .sequence = input->sequence != ERG_NOT_GIVEN ? input->sequence : 0, .any_layout = true};
+    *at = (struct erg_layout_query){.input = input};
+    if ((input->text
+             ? erg_job_parse(&at->job, input->path, input->text, input->length, &overrides, err)
+             : erg_job_load(&at->job, input->path, &overrides, err)) != 0)
         return -1;
-    return wish->cluster ? erg_cluster_load(&at->cluster, wish->cluster, err) : 0;
+    return input->cluster ? erg_cluster_load(&at->cluster, input->cluster, err) : 0;
 }
 
 int erg_layout_query_prepare(struct erg_layout_query *at, struct erg_error *err)
 {
-    const struct erg_layout_wish *wish = at->wish;
+    const struct erg_layout_input *input = at->input;
     if (erg_layout_list_searches(at, erg_layout_query_cluster(at), err) != 0)
         return -1;
     const struct erg_layout_kind *kind = at->searches->kinds;
     at->energy = (struct erg_layout_energy_request){
         .time = {at->job->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
     at->query = (struct erg_goal){
-        .objective = (enum erg_objective)(wish->objective >= 0       ? wish->objective
-                                          : !isnan(wish->deadline_s) ? ERG_LEAST_ENERGY
-                                                                     : ERG_FASTEST),
-        .deadline_s = isnan(wish->deadline_s) ? 0 : wish->deadline_s,
-        .energy_j = isnan(wish->energy_j) ? 0 : wish->energy_j,
-        .power_w = isnan(wish->power_w) ? 0 : wish->power_w,
+        .objective = (enum erg_objective)(input->objective >= 0       ? input->objective
+                                          : !isnan(input->deadline_s) ? ERG_LEAST_ENERGY
+                                                                      : ERG_FASTEST),
+        .deadline_s = isnan(input->deadline_s) ? 0 : input->deadline_s,
+        .energy_j = isnan(input->energy_j) ? 0 : input->energy_j,
+        .power_w = isnan(input->power_w) ? 0 : input->power_w,
     };
     return 0;
 }
@@ -68,9 +69,9 @@ bool erg_layout_query_is_mixed(const struct erg_layout_query *at)
 /* Whether the answer is one over clocks. */
 static bool is_over_clocks(const struct erg_layout_query *at)
 {
-    const struct erg_layout_wish *wish = at->wish;
-    return wish->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
-           at->query.power_w > 0 || at->search_count > 1 || wish->draws;
+    const struct erg_layout_input *input = at->input;
+    return input->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
+           at->query.power_w > 0 || at->search_count > 1 || input->draws;
 }
 
 struct erg_layout_answer erg_layout_query_answer(const struct erg_layout_query *at)
@@ -83,7 +84,7 @@ struct erg_layout_answer erg_layout_query_answer(const struct erg_layout_query *
                                       .choice = clocks ? &at->choice : NULL,
                                       .query = clocks ? &at->query : NULL,
                                       .counts = at->counts,
-                                      .top = (size_t)at->wish->top,
+                                      .top = (size_t)at->input->top,
                                       .points = at->points.items,
                                       .point_count = at->points.count};
 }
@@ -94,7 +95,7 @@ struct erg_layout_choice_request erg_layout_query_choice(const struct erg_layout
                                               .search_count = at->search_count,
                                               .query = at->query,
                                               .whole_union =
-                                                  at->wish->draws || at->search_count > 1,
+                                                  at->input->draws || at->search_count > 1,
                                               .most = 24,
                                               .more = 24,
                                               .tolerance = 0.003};
@@ -112,8 +113,8 @@ static int parse_layout(struct erg_layout *layout, const struct erg_layout_query
                                   .virtual_stages = 1,
                                   .expert_capacity = own->expert_capacity,
                                   .recompute = own->recompute};
-    if (at->wish->recompute >= 0)
-        layout->recompute = (enum erg_recompute)at->wish->recompute;
+    if (at->input->recompute >= 0)
+        layout->recompute = (enum erg_recompute)at->input->recompute;
     return erg_layout_parse(layout, text, at->job->model->layers, err);
 }
 
@@ -213,7 +214,7 @@ int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err)
 {
     enum { DRAWN = 300 };
     struct erg_layout_search search = *at->searches;
-    const bool draws = at->wish->draws;
+    const bool draws = at->input->draws;
     if (draws && !erg_layout_query_is_mixed(at))
         search.each = note_point;
     else if (draws && search.top < DRAWN)
@@ -223,7 +224,7 @@ int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err)
         return -1;
     for (size_t i = 0; draws && erg_layout_query_is_mixed(at) && i < at->found.count; i++)
         note_point(at, &at->found.items[i]);
-    erg_layout_results_shorten(&at->found, (size_t)at->wish->top);
+    erg_layout_results_shorten(&at->found, (size_t)at->input->top);
     return 0;
 }
 
@@ -319,7 +320,7 @@ void erg_layout_query_job(struct erg_text *out, const struct erg_layout_query *a
                           const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout_answer answer = erg_layout_query_answer(at);
-    erg_layout_job(out, &answer, at->cluster, at->wish->engine, candidate);
+    erg_layout_job(out, &answer, at->cluster, at->input->engine, candidate);
 }
 
 int erg_layout_query_write(const struct erg_layout_query *at, const char *folder,
@@ -351,7 +352,7 @@ int erg_layout_query_write(const struct erg_layout_query *at, const char *folder
 static int choose(struct erg_layout_query *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = erg_layout_query_choice(at);
-    if (at->wish->layout) {
+    if (at->input->layout) {
         struct erg_layout_candidate one = at->found.items[0];
         at->found.count = 0; /* the choice owns it */
         return erg_layout_choose_point(&at->choice, &request, &one, err);
@@ -368,17 +369,18 @@ static int choose(struct erg_layout_query *at, struct erg_error *err)
  * would help. */
 int erg_layout_query_find(struct erg_layout_query *at, struct erg_error *err)
 {
-    const struct erg_layout_wish *wish = at->wish;
+    const struct erg_layout_input *input = at->input;
     const bool clocks = is_over_clocks(at),
                remedies = at->search_count == 1 && !erg_layout_query_is_mixed(at);
     struct erg_layout layout;
-    if (wish->layout) {
-        if (erg_layout_query_one(at, wish->dashes ? "--layout" : "layout", wish->layout, &layout,
+    if (input->layout) {
+        if (erg_layout_query_one(at, input->dashes ? "--layout" : "layout", input->layout, &layout,
                                  err) != 0)
             return -1;
-        return clocks && !wish->plain ? choose(at, err) : 0;
+        return clocks && !input->plain ? choose(at, err) : 0;
     }
-    if (at->search_count == 1 && (!clocks || wish->draws) && erg_layout_query_fastest(at, err) != 0)
+    if (at->search_count == 1 && (!clocks || input->draws) &&
+        erg_layout_query_fastest(at, err) != 0)
         return remedies ? erg_layout_say_needed(&at->remedy, at->searches, err) : -1;
     if (clocks && choose(at, err) != 0)
         return remedies && at->choice.fitting == 0

@@ -12,11 +12,11 @@
 #include "layout/document/layouts.h"
 #include "plan/plan.h"
 
-/* The wish; base/given.h has the values for "not given". */
-struct erg_layout_wish {
+/* base/given.h has the values for "not given". */
+struct erg_layout_input {
     const char *path, *text; /* the job's; text NULL: read the file */
     size_t length;
-    bool dashes; /* messages name what was wished as options of the command line */
+    bool dashes; /* messages name inputs as options of the command line */
     long batch, sequence, top;
     const char *gpus, *cluster, *engine;
     const char *layout; /* only this one */
@@ -31,13 +31,13 @@ struct erg_layout_wish {
     bool any_gpu;
 };
 
-/* A wish's question and its answer. */
+/* An input's question and its answer. */
 struct erg_layout_query {
-    const struct erg_layout_wish *wish;
+    const struct erg_layout_input *input;
     struct erg_job *job;
     struct erg_cluster *cluster;                       /* not NULL where another one was given */
     struct erg_gpu *gpus[ERG_LAYOUT_MOST_KINDS];       /* of that one's nodes */
-    struct erg_engine *engines[ERG_LAYOUT_MOST_KINDS]; /* likewise, and the first of the wish */
+    struct erg_engine *engines[ERG_LAYOUT_MOST_KINDS]; /* likewise, and the first of the input */
     struct erg_layout_search *searches; /* by the number of GPUs of each kind: the only
                                          * difference */
     size_t search_count;
@@ -56,8 +56,8 @@ struct erg_layout_query {
 struct erg_layouts_options;
 
 /* Takes a program's options; job and texts are the program's. */
-int erg_layout_wish_take(struct erg_layout_wish *wish, const struct erg_layouts_options *options,
-                         struct erg_error *err);
+int erg_layout_input_take(struct erg_layout_input *input, const struct erg_layouts_options *options,
+                          struct erg_error *err);
 
 /* The nodes of the question. */
 static inline const struct erg_cluster *erg_layout_query_cluster(const struct erg_layout_query *at)
@@ -66,8 +66,8 @@ static inline const struct erg_cluster *erg_layout_query_cluster(const struct er
 }
 
 /* Reads job and cluster; then fills the searches and the goal. The caller releases it in any case;
- * the wish must outlive it. */
-int erg_layout_query_open(struct erg_layout_query *at, const struct erg_layout_wish *wish,
+ * the input must outlive it. */
+int erg_layout_query_open(struct erg_layout_query *at, const struct erg_layout_input *input,
                           struct erg_error *err);
 int erg_layout_query_prepare(struct erg_layout_query *at, struct erg_error *err);
 void erg_layout_query_release(struct erg_layout_query *at);

@@ -46,9 +46,9 @@ void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,
 
 /* ---- the planner ---- */
 
-int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
-                         const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
-                         const char *gpus, struct erg_error *err)
+int erg_live_layout_input(struct erg_layout_input *input, struct erg_text *text,
+                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
+                          const char *gpus, struct erg_error *err)
 {
     const double network = job->cluster.inter_node_bandwidth;
     const int adapters = (int)job->cluster.adapters_per_node;
@@ -67,22 +67,22 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
         erg_yaml_close(yaml);
     }
     erg_text_release(&cluster);
-    *wish = (struct erg_layout_wish){.path = job->path,
-                                     .text = text->data,
-                                     .length = text->count,
-                                     .batch = erg_layout_batch(&job->layout),
-                                     .sequence = ERG_NOT_GIVEN,
-                                     .top = 1,
-                                     .gpus = gpus,
-                                     .engine = "ergon",
-                                     .any_gpu = true,
-                                     .recompute = -1,
-                                     .objective = -1,
-                                     .memory_bytes = NAN,
-                                     .host_bytes = NAN,
-                                     .deadline_s = NAN,
-                                     .energy_j = NAN,
-                                     .power_w = NAN};
+    *input = (struct erg_layout_input){.path = job->path,
+                                       .text = text->data,
+                                       .length = text->count,
+                                       .batch = erg_layout_batch(&job->layout),
+                                       .sequence = ERG_NOT_GIVEN,
+                                       .top = 1,
+                                       .gpus = gpus,
+                                       .engine = "ergon",
+                                       .any_gpu = true,
+                                       .recompute = -1,
+                                       .objective = -1,
+                                       .memory_bytes = NAN,
+                                       .host_bytes = NAN,
+                                       .deadline_s = NAN,
+                                       .energy_j = NAN,
+                                       .power_w = NAN};
     return result;
 }
 
@@ -90,11 +90,11 @@ int erg_live_layout_rows(struct erg_text *rows, const struct erg_job *job, const
                          int nodes, int gpus_per_node, const char *gpus, struct erg_error *err)
 {
     struct erg_layout_query query = {0};
-    struct erg_layout_wish wish;
+    struct erg_layout_input input;
     struct erg_text text = {0};
-    int result = erg_live_layout_wish(&wish, &text, job, type, nodes, gpus_per_node, gpus, err);
+    int result = erg_live_layout_input(&input, &text, job, type, nodes, gpus_per_node, gpus, err);
     if (result == 0) {
-        result = erg_layout_query_open(&query, &wish, err) != 0 ||
+        result = erg_layout_query_open(&query, &input, err) != 0 ||
                          erg_layout_query_prepare(&query, err) != 0
                      ? -1
                      : 0;
@@ -112,14 +112,14 @@ static int ask_planner(struct erg_text *out, const struct erg_job *job,
                        const struct erg_live_layout_request *request, struct erg_error *err)
 {
     struct erg_layout_query query = {0};
-    struct erg_layout_wish wish;
+    struct erg_layout_input input;
     struct erg_text text = {0};
     char gpus[16];
     snprintf(gpus, sizeof gpus, "%d", request->nodes * request->gpus_per_node);
-    int result = erg_live_layout_wish(&wish, &text, job, request->plan->type, request->nodes,
-                                      request->gpus_per_node, gpus, err);
+    int result = erg_live_layout_input(&input, &text, job, request->plan->type, request->nodes,
+                                       request->gpus_per_node, gpus, err);
     if (result == 0) {
-        result = erg_layout_query_open(&query, &wish, err) != 0 ||
+        result = erg_layout_query_open(&query, &input, err) != 0 ||
                          erg_layout_query_prepare(&query, err) != 0 ||
                          erg_layout_query_find(&query, err) != 0
                      ? -1

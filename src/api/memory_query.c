@@ -1,4 +1,4 @@
-/* A query of memory: the layout and the GPUs that follow from a wish, and the answer. */
+/* A query of memory: the layout and the GPUs that follow from a input, and the answer. */
 #include "api/memory_query.h"
 
 #include "base/log.h"
@@ -10,32 +10,32 @@
 
 /* ---- options ---- */
 
-/* How messages call what was wished. */
-static const char *word(const struct erg_memory_wish *wish, const char *option)
+/* How messages name the inputs. */
+static const char *word(const struct erg_memory_input *input, const char *option)
 {
-    return wish->dashes ? option : option + 2;
+    return input->dashes ? option : option + 2;
 }
 
-static int check_wish(struct erg_memory_query *query, struct erg_error *err)
+static int check_input(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     query->solve_bytes = NAN;
-    if (wish->solve && !isnan(wish->offload))
+    if (input->solve && !isnan(input->offload))
         return erg_fail(err, ERG_USAGE, "%s and %s were both given; expected one of them",
-                        word(wish, "--offload"), word(wish, "--solve-offload"));
-    if (wish->per_stage && !wish->solve)
-        return erg_fail(err, ERG_USAGE, "%s needs %s", word(wish, "--per-stage"),
-                        word(wish, "--solve-offload"));
-    if (!wish->solve || strcmp(wish->solve, "gpu") == 0)
+                        word(input, "--offload"), word(input, "--solve-offload"));
+    if (input->per_stage && !input->solve)
+        return erg_fail(err, ERG_USAGE, "%s needs %s", word(input, "--per-stage"),
+                        word(input, "--solve-offload"));
+    if (!input->solve || strcmp(input->solve, "gpu") == 0)
         return 0;
-    if (!erg_parse_bytes(wish->solve, &query->solve_bytes))
+    if (!erg_parse_bytes(input->solve, &query->solve_bytes))
         return erg_fail(err, ERG_USAGE,
                         "%s got \"%.80s\", expected a number of bytes like 6e10, 64GiB, 500MiB or "
                         "64GB, or gpu, for each GPU's memory",
-                        word(wish, "--solve-offload"), wish->solve);
+                        word(input, "--solve-offload"), input->solve);
     if (!(query->solve_bytes >= 1 && query->solve_bytes <= 1e18))
         return erg_fail(err, ERG_USAGE, "%s got %.80s, expected a number of bytes from 1 to 1e+18",
-                        word(wish, "--solve-offload"), wish->solve);
+                        word(input, "--solve-offload"), input->solve);
     return 0;
 }
 
@@ -50,7 +50,7 @@ static int load_kinds(struct erg_memory_query *query, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "the layers of each stage depend on an engine's times; expected the key "
                         "'engine' in %s or %s NAME, for example megatron-a100 (data/engines)",
-                        job->path, word(query->wish, "--engine"));
+                        job->path, word(query->input, "--engine"));
     query->kinds = erg_xcalloc(job->kind_count, sizeof *query->kinds);
     for (size_t k = 0; k < job->kind_count; k++) {
         const struct erg_job_kind *kind = &job->kinds[k];
@@ -198,23 +198,23 @@ static int split_layers(struct erg_memory_query *query, struct erg_error *err)
  * apply only to the job's own layout. */
 static int choose_degrees(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     struct erg_layout *layout = &query->layout;
-    if (wish->layout &&
-        erg_layout_parse(layout, wish->layout, query->job->model->layers, err) != 0) {
+    if (input->layout &&
+        erg_layout_parse(layout, input->layout, query->job->model->layers, err) != 0) {
         if (err->status == ERG_INFEASIBLE) /* impossible with any GPU memory */
             err->status = ERG_FAILED;
-        return erg_fail_context(err, "%s", word(wish, "--layout"));
+        return erg_fail_context(err, "%s", word(input, "--layout"));
     }
-    if (wish->recompute >= 0)
-        layout->recompute = (enum erg_recompute)wish->recompute;
-    if (wish->recompute >= 0 || wish->layout)
+    if (input->recompute >= 0)
+        layout->recompute = (enum erg_recompute)input->recompute;
+    if (input->recompute >= 0 || input->layout)
         layout->stage_recompute = NULL;
-    if (!isnan(wish->offload))
-        layout->offload = wish->offload;
-    if (wish->solve)
+    if (!isnan(input->offload))
+        layout->offload = input->offload;
+    if (input->solve)
         layout->offload = 0;
-    if (!isnan(wish->offload) || wish->solve || wish->layout)
+    if (!isnan(input->offload) || input->solve || input->layout)
         layout->stage_offload = NULL;
     return 0;
 }
@@ -230,20 +230,20 @@ static bool needs_split(const struct erg_layout *layout, const struct erg_model 
 /* Data degree, microbatches, layers and GPUs of every stage. */
 static int fill_layout(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     const struct erg_job *job = query->job;
     struct erg_layout *layout = &query->layout;
-    const bool one_kind = job->kind_count == 1, gpus_given = wish->gpus != ERG_NOT_GIVEN;
-    const bool placed = job->placed && (one_kind || !wish->layout);
+    const bool one_kind = job->kind_count == 1, gpus_given = input->gpus != ERG_NOT_GIVEN;
+    const bool placed = job->placed && (one_kind || !input->layout);
     const long own_gpus = one_kind ? erg_cluster_gpus(&job->cluster) : erg_layout_gpus(layout);
     const long own_batch = erg_layout_batch(layout);
-    const long batch = wish->batch != ERG_NOT_GIVEN ? wish->batch : own_batch;
+    const long batch = input->batch != ERG_NOT_GIVEN ? input->batch : own_batch;
     if (choose_degrees(query, err) != 0)
         return -1;
-    const bool any_data = !placed && wish->layout && !gpus_given;
-    if (!any_data && erg_layout_fill(layout, gpus_given ? wish->gpus : own_gpus, batch, err) != 0)
+    const bool any_data = !placed && input->layout && !gpus_given;
+    if (!any_data && erg_layout_fill(layout, gpus_given ? input->gpus : own_gpus, batch, err) != 0)
         return -1;
-    query->own_layers = placed && !wish->layout;
+    query->own_layers = placed && !input->layout;
     if (one_kind) {
         struct erg_time_machine machine;
         erg_time_machine_init(&machine, job->gpu, &job->cluster);
@@ -305,36 +305,36 @@ static const struct erg_engine *engine_of(const struct erg_memory_query *query, 
 /* The option's accounting, or that of the engine. */
 static int choose_accounting(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     const struct erg_engine *first = engine_of(query, 0);
     struct erg_memory_request *request = &query->request;
     *request = erg_memory_request_of(query->job->model, &query->layout, first);
-    request->layer_copies = wish->copies == 1;
-    for (long stage = 1; stage < query->layout.pipeline && wish->accounting < 0; stage++) {
+    request->layer_copies = input->copies == 1;
+    for (long stage = 1; stage < query->layout.pipeline && input->accounting < 0; stage++) {
         const struct erg_engine *other = engine_of(query, stage);
         if ((first && first->static_memory) != (other && other->static_memory))
             return erg_fail(err, ERG_FAILED,
                             "stages 0 and %ld are trained by %s and %s, and only one of these is "
                             "ergon's own training; expected one engine for all stages, or %s",
                             stage, first ? first->name : "no engine",
-                            other ? other->name : "no engine", word(wish, "--accounting"));
+                            other ? other->name : "no engine", word(input, "--accounting"));
     }
-    if (wish->accounting >= 0)
-        request->accounting = (enum erg_memory_accounting)wish->accounting;
+    if (input->accounting >= 0)
+        request->accounting = (enum erg_memory_accounting)input->accounting;
     if (query->job->training && request->accounting == ERG_MEMORY_STATIC)
         request->sequence_parallel = query->job->training->sequence_parallel;
     if (query->job->training && request->accounting == ERG_MEMORY_STATIC)
         request->least_moved = query->job->training->offload_least_bytes;
     const struct erg_layout *layout = &query->layout;
-    if (wish->layout && isnan(wish->offload) && layout->offload > 0 &&
+    if (input->layout && isnan(input->offload) && layout->offload > 0 &&
         !erg_memory_can_offload(request))
         return erg_fail(
             err, ERG_FAILED,
             "key 'offload' in line %zu: %.10g holds for %s, too, and offloading needs at "
             "least 3 pipeline stages, got %ld; expected %s 0 or more stages",
-            query->job->offload_line, layout->offload, word(wish, "--layout"), layout->pipeline,
-            word(wish, "--offload"));
-    return wish->solve ? 0 : erg_memory_check(request, err);
+            query->job->offload_line, layout->offload, word(input, "--layout"), layout->pipeline,
+            word(input, "--offload"));
+    return input->solve ? 0 : erg_memory_check(request, err);
 }
 
 /* ---- memory of GPUs and hosts ---- */
@@ -357,30 +357,30 @@ static void fill_rooms(struct erg_memory_query *query)
 
 static int read_job(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     struct erg_job_overrides overrides = {
         .any_layout = true,
-        .own_degrees = !wish->layout && wish->gpus == ERG_NOT_GIVEN,
+        .own_degrees = !input->layout && input->gpus == ERG_NOT_GIVEN,
     };
-    if (wish->sequence != ERG_NOT_GIVEN)
-        overrides.sequence = wish->sequence;
-    return wish->text
-               ? erg_job_parse(&query->job, wish->path, wish->text, wish->length, &overrides, err)
-               : erg_job_load(&query->job, wish->path, &overrides, err);
+    if (input->sequence != ERG_NOT_GIVEN)
+        overrides.sequence = input->sequence;
+    return input->text ? erg_job_parse(&query->job, input->path, input->text, input->length,
+                                       &overrides, err)
+                       : erg_job_load(&query->job, input->path, &overrides, err);
 }
 
 static int fill_query(struct erg_memory_query *query, struct erg_error *err)
 {
-    const struct erg_memory_wish *wish = query->wish;
-    if (check_wish(query, err) != 0 || read_job(query, err) != 0)
+    const struct erg_memory_input *input = query->input;
+    if (check_input(query, err) != 0 || read_job(query, err) != 0)
         return -1;
-    if (wish->engine && (erg_engine_load(&query->engine, wish->engine, err) != 0 ||
-                         erg_engine_check_gpu(query->engine, query->job->gpu, err) != 0))
+    if (input->engine && (erg_engine_load(&query->engine, input->engine, err) != 0 ||
+                          erg_engine_check_gpu(query->engine, query->job->gpu, err) != 0))
         return -1;
     if (query->engine)
         erg_job_apply_training(query->job, query->engine);
     if (choose_layout(query, err) != 0 || choose_accounting(query, err) != 0)
-        return erg_fail_context(err, "the layout of %s", wish->path);
+        return erg_fail_context(err, "the layout of %s", input->path);
     fill_rooms(query);
     return 0;
 }
@@ -416,7 +416,7 @@ static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *er
                             "no one ratio of offloading fits all stages: the ratio that one stage "
                             "needs is too large for another one, whose receive buffers exceed the "
                             "offloaded bytes; expected %s, with which each has its own",
-                            word(at->query.wish, "--per-stage"));
+                            word(at->query.input, "--per-stage"));
         layout->offload = 0;
         for (long i = 0; i < layout->pipeline; i++)
             layout->offload = fmax(layout->offload, at->solution.stage_offload[i]);
@@ -487,7 +487,7 @@ static int find_change(struct erg_memory_asked *at, struct erg_error *err)
 static int find_answer(struct erg_memory_asked *at, struct erg_error *err)
 {
     const struct erg_memory_query *query = &at->query;
-    const struct erg_memory_wish *wish = query->wish;
+    const struct erg_memory_input *input = query->input;
     struct erg_memory_answer *answer = &at->answer;
     bool solved = true;
     *answer = (struct erg_memory_answer){
@@ -496,8 +496,8 @@ static int find_answer(struct erg_memory_asked *at, struct erg_error *err)
         .stage_kind = query->stage_kind,
         .rooms = query->rooms,
         .per_stage =
-            wish->per_stage || query->layout.stage_recompute || query->layout.stage_offload,
-        .solve = wish->solve != NULL,
+            input->per_stage || query->layout.stage_recompute || query->layout.stage_offload,
+        .solve = input->solve != NULL,
     };
     if (answer->solve && solve(at, &solved, err) != 0)
         return -1;
@@ -508,13 +508,13 @@ static int find_answer(struct erg_memory_asked *at, struct erg_error *err)
     answer->fits &= solved;
     if (!(answer->fits && answer->host_fits) && find_change(at, err) != 0)
         return -1;
-    return wish->engine ? find_traffic(at, err) : 0;
+    return input->engine ? find_traffic(at, err) : 0;
 }
 
-int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish *wish,
+int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_input *input,
                    struct erg_error *err)
 {
-    *asked = (struct erg_memory_asked){.query.wish = wish};
+    *asked = (struct erg_memory_asked){.query.input = input};
     return fill_query(&asked->query, err) != 0 || find_answer(asked, err) != 0 ? -1 : 0;
 }
 

@@ -10,11 +10,11 @@
 #include "layout/memory/smallest_change.h"
 #include "layout/search/layout_search.h"
 
-/* The wish; base/given.h has the values for "not given". */
-struct erg_memory_wish {
+/* base/given.h has the values for "not given". */
+struct erg_memory_input {
     const char *path, *text; /* the job's; text NULL: read the file */
     size_t length;
-    bool dashes; /* messages name what was wished as options of the command line */
+    bool dashes; /* messages name inputs as options of the command line */
     long gpus, batch, sequence;
     const char *layout, *engine;
     const char *solve; /* bytes, or "gpu": the ratio of offloading is to be found */
@@ -26,14 +26,14 @@ struct erg_memory_wish {
 struct erg_memory_options;
 
 /* Takes a program's options; job and texts are the program's. */
-int erg_memory_wish_take(struct erg_memory_wish *wish, const struct erg_memory_options *options,
-                         struct erg_error *err);
+int erg_memory_input_take(struct erg_memory_input *input, const struct erg_memory_options *options,
+                          struct erg_error *err);
 
 struct erg_memory_query {
-    const struct erg_memory_wish *wish;
+    const struct erg_memory_input *input;
     double solve_bytes; /* of `solve`; NAN: the memory of each GPU, or option not given */
     struct erg_job *job;
-    struct erg_engine *engine;     /* of the wish, NULL: not given */
+    struct erg_engine *engine;     /* of the input, NULL: not given */
     struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
     struct erg_arena arena;
     struct erg_layout layout;
@@ -43,7 +43,7 @@ struct erg_memory_query {
     bool own_layers; /* they are the job's, so that its key layers could give others */
 };
 
-/* A wish's question, and its answer, which points into it. */
+/* An input's question, and its answer, which points into it. */
 struct erg_memory_asked {
     struct erg_memory_query query;
     struct erg_memory_answer answer;
@@ -55,8 +55,8 @@ struct erg_memory_asked {
 };
 
 /* Fails for an invalid query; a layout that does not fit is an answer. The caller releases it in
- * any case. The wish must outlive it. */
-int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish *wish,
+ * any case. The input must outlive it. */
+int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_input *input,
                    struct erg_error *err);
 void erg_memory_asked_release(struct erg_memory_asked *asked);
 

@@ -23,7 +23,7 @@ struct result {
 };
 
 /* `hop_latency_s` has room for as many as virtual stages. */
-static int build_request(const struct erg_profile_frontier_wish *values,
+static int build_request(const struct erg_profile_frontier_input *values,
                          const struct erg_profile *profile, const char *file, double *hop_latency_s,
                          struct erg_iteration_request *request, struct erg_error *err)
 {
@@ -71,7 +71,7 @@ static int build_request(const struct erg_profile_frontier_wish *values,
     return 0;
 }
 
-static struct erg_goal goal_of(const struct erg_profile_frontier_wish *values)
+static struct erg_goal goal_of(const struct erg_profile_frontier_input *values)
 {
     if (!isnan(values->deadline_s))
         return (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
@@ -79,7 +79,7 @@ static struct erg_goal goal_of(const struct erg_profile_frontier_wish *values)
         ERG_FASTEST, .energy_j = isnan(values->energy_budget_j) ? 0 : values->energy_budget_j};
 }
 
-static int select_plan(const struct erg_profile_frontier_wish *values,
+static int select_plan(const struct erg_profile_frontier_input *values,
                        const struct erg_iteration_request *request, struct erg_iteration *iteration,
                        struct result *result, struct erg_error *err)
 {
@@ -168,7 +168,7 @@ static void print_json(FILE *out, const struct result *result)
 }
 
 /* All points of the frontier, the chosen one selected: energies of one GPU per stage. */
-static int write_plan(const struct erg_profile_frontier_wish *values,
+static int write_plan(const struct erg_profile_frontier_input *values,
                       const struct erg_iteration *iteration, const struct erg_frontier *tables,
                       size_t chosen, struct erg_error *err)
 {
@@ -196,7 +196,7 @@ static int write_plan(const struct erg_profile_frontier_wish *values,
 }
 
 static int solve_and_print(const struct erg_frontier_streams *out,
-                           const struct erg_profile_frontier_wish *values,
+                           const struct erg_profile_frontier_input *values,
                            const struct erg_profile *profile, double *hop_latency_s,
                            struct erg_error *err)
 {
@@ -227,7 +227,7 @@ static int solve_and_print(const struct erg_frontier_streams *out,
 }
 
 int erg_profile_frontier(const struct erg_frontier_streams *out,
-                         const struct erg_profile_frontier_wish *values, struct erg_error *err)
+                         const struct erg_profile_frontier_input *values, struct erg_error *err)
 {
     struct erg_profile profile;
     if (erg_profile_load(&profile, values->profile, err) != 0)

@@ -11,8 +11,8 @@ struct erg_frontier_streams {
     FILE *table, *csv, *json;
 };
 
-/* The wishes; numbers that are ERG_NOT_GIVEN or NAN are not given (base/given.h). */
-struct erg_profile_frontier_wish {
+/* Numbers that are ERG_NOT_GIVEN or NAN are not given (base/given.h). */
+struct erg_profile_frontier_input {
     const char *profile; /* the file */
     long microbatches, virtual_stages, points, seed;
     int schedule; /* enum erg_schedule_kind */
@@ -22,6 +22,6 @@ struct erg_profile_frontier_wish {
 
 /* Prints all points, or with a deadline or a budget the one that keeps it. */
 int erg_profile_frontier(const struct erg_frontier_streams *out,
-                         const struct erg_profile_frontier_wish *wish, struct erg_error *err);
+                         const struct erg_profile_frontier_input *input, struct erg_error *err);
 
 #endif

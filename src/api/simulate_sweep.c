@@ -32,7 +32,7 @@ static int add_path(struct erg_text *out, const char *name, const char *path, st
     return 0;
 }
 
-static int print_script(FILE *out, const struct erg_sweep_wish *request,
+static int print_script(FILE *out, const struct erg_sweep_input *request,
                         const struct erg_sweep *sweep, struct erg_error *err)
 {
     size_t points = erg_sweep_points(sweep);
@@ -203,7 +203,7 @@ static int write_files(const char *folder, const struct erg_sweep *sweep,
     return result;
 }
 
-static int report(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+static int report(FILE *text, FILE *json, const struct erg_sweep_input *request,
                   const struct erg_sweep *sweep, struct erg_documents *store, struct erg_error *err)
 {
     json_t *document;
@@ -233,7 +233,7 @@ static int parse_part(struct erg_sweep_part *part, const char *text, struct erg_
     return 0;
 }
 
-static int run_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+static int run_sweep(FILE *text, FILE *json, const struct erg_sweep_input *request,
                      const struct erg_sweep *sweep, const struct erg_sweep_part *part,
                      struct erg_error *err)
 {
@@ -254,7 +254,7 @@ static int run_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *reques
     return result;
 }
 
-int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_input *request,
                        struct erg_error *err)
 {
     struct erg_sweep_part part = {0, 1};

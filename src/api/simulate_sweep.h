@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-struct erg_sweep_wish {
+struct erg_sweep_input {
     const char *file, *output;
     const char *part;    /* "2/8", or NULL */
     const char *program; /* the command ergon in that script; NULL: as of PATH */
@@ -16,7 +16,7 @@ struct erg_sweep_wish {
 };
 
 /* A part of a sweep prints nothing, and a script has no document. */
-int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_wish *request,
+int erg_simulate_sweep(FILE *text, FILE *json, const struct erg_sweep_input *request,
                        struct erg_error *err);
 
 #endif

@@ -192,7 +192,7 @@ static json_t *layout_json(const struct erg_study_point *point)
 
 json_t *erg_study_keys(const struct erg_study_point *point)
 {
-    const struct erg_study_measuring *measuring = point->measuring;
+    const struct erg_study_measurement *measuring = point->measuring;
     json_t *fault = json_null(), *lora = json_null();
     if (point->fault_node != ERG_STUDY_NO_NODE)
         fault = erg_json_pack("{s:I, s:f}", "node", (json_int_t)point->fault_node, "clock_share",
@@ -259,7 +259,7 @@ static void set_measuring(struct erg_study *study, const struct study_file *file
     const char *sensor = change->sensor        ? change->sensor
                          : file->record.sensor ? file->record.sensor
                                                : "hopper";
-    study->measuring = (struct erg_study_measuring){
+    study->measuring = (struct erg_study_measurement){
         .device = erg_arena_strdup(&study->arena, change->device ? change->device : "emulated"),
         .seed = change->seeded ? change->seed : (uint64_t)file->seed,
         .repeats = file->repeats,

@@ -71,7 +71,7 @@ struct erg_study_machine {
 };
 
 /* How points are measured. */
-struct erg_study_measuring {
+struct erg_study_measurement {
     const char *device; /* "emulated", or a device of `ergon train`: "cuda", "host" */
     uint64_t seed;
     long repeats; /* number of windows; emulated ones differ in the sensors' phases and noise */
@@ -88,7 +88,7 @@ struct erg_study_measuring {
 /* The keys of a point. The study owns texts and pointers. */
 struct erg_study_point {
     const struct erg_study_machine *machine;
-    const struct erg_study_measuring *measuring;
+    const struct erg_study_measurement *measuring;
     const char *model_name; /* as in the file: "gpt3-175b" */
     const struct erg_model *model;
     /* Degrees, microbatch, microbatches, sequence, recomputation and, if stages differ in layers,
@@ -124,7 +124,7 @@ struct erg_study_mark {
 struct erg_study {
     const char *name;
     struct erg_study_machine machine;
-    struct erg_study_measuring measuring;
+    struct erg_study_measurement measuring;
     struct erg_study_point *points;
     size_t point_count;
     struct erg_study_mark *marks; /* in the order of the file */

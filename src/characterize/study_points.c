@@ -126,13 +126,13 @@ static const char *label_of(const struct erg_study_point *point, struct erg_aren
 /* ---- optimisations ---- */
 
 /* The part of an optimisation that has an effect in a layout. */
-static unsigned effective_overlap(unsigned wished, const struct erg_study_point *point)
+static unsigned effective_overlap(unsigned overlap, const struct erg_study_point *point)
 {
     if (point->layout.tensor == 1)
-        wished &= ~(unsigned)ERG_STUDY_OVERLAP_TENSOR;
+        overlap &= ~(unsigned)ERG_STUDY_OVERLAP_TENSOR;
     if (point->layout.data * point->layout.context == 1)
-        wished &= ~(unsigned)ERG_STUDY_OVERLAP_GRADIENTS;
-    return wished;
+        overlap &= ~(unsigned)ERG_STUDY_OVERLAP_GRADIENTS;
+    return overlap;
 }
 
 static unsigned index_of(const char *name, const char *const *names)

@@ -46,8 +46,8 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int make_wish(struct erg_characterization_options *wish, const struct erg_invocation *call,
-                     struct erg_error *err)
+static int make_input(struct erg_characterization_options *input, const struct erg_invocation *call,
+                      struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
     if ((call->argument_count == 0) == !values->redraw)
@@ -60,8 +60,8 @@ static int make_wish(struct erg_characterization_options *wish, const struct erg
         return erg_fail(err, ERG_USAGE,
                         "--redraw runs nothing and writes into its own folder; expected it without "
                         "--list, --only, --retry and --output");
-    *wish = (struct erg_characterization_options){
-        .size = sizeof *wish,
+    *input = (struct erg_characterization_options){
+        .size = sizeof *input,
         .file = call->argument_count ? call->arguments[0] : NULL,
         .folder = values->redraw ? values->redraw : values->output,
         .list = values->list,
@@ -98,9 +98,9 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct characterize_values *values = call->values;
     struct erg_characterization_counts counts = {.size = sizeof counts};
-    struct erg_characterization_options wish;
+    struct erg_characterization_options input;
     struct erg_characterization *study;
-    if (make_wish(&wish, call, err) != 0 || erg_characterize(&study, &wish, err) != 0)
+    if (make_input(&input, call, err) != 0 || erg_characterize(&study, &input, err) != 0)
         return -1;
     print(call, study);
     erg_characterization_counts(study, &counts, NULL);

@@ -68,17 +68,17 @@ static int ask(const char *what, const struct erg_invocation *call, struct erg_e
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct daemon_values *values = call->values;
-    const struct erg_daemon_wish wish = {.config = values->config,
-                                         .folder = values->folder,
-                                         .socket = values->socket,
-                                         .zeusd = values->zeusd,
-                                         .restore = values->restore};
+    const struct erg_daemon_input input = {.config = values->config,
+                                           .folder = values->folder,
+                                           .socket = values->socket,
+                                           .zeusd = values->zeusd,
+                                           .restore = values->restore};
     const char *what = call->argument_count ? call->arguments[0] : NULL;
     if (call->common.json && !(what && strcmp(what, "show") == 0))
         return erg_fail(
             err, ERG_USAGE,
             "--json was given without show; expected it only for show, which prints the GPUs");
-    return what ? ask(what, call, err) : erg_daemon_serve(&wish, err);
+    return what ? ask(what, call, err) : erg_daemon_serve(&input, err);
 }
 
 static const char *const tasks[] = {"grant", "revoke", "show", NULL};

@@ -66,11 +66,11 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
 static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct import_values *values = call->values;
-    const struct erg_kernels_options wish = {.size = sizeof wish,
-                                             .files = call->arguments + 1,
-                                             .file_count = call->argument_count - 1,
-                                             .recording = values->recording,
-                                             .categories = values->categories};
+    const struct erg_kernels_options input = {.size = sizeof input,
+                                              .files = call->arguments + 1,
+                                              .file_count = call->argument_count - 1,
+                                              .recording = values->recording,
+                                              .categories = values->categories};
     if (values->output || values->cluster || values->profiles || values->gpus != ERG_NOT_GIVEN ||
         values->batch != ERG_NOT_GIVEN || call->common.seed != ERG_NOT_GIVEN ||
         (values->csv && call->common.json))
@@ -78,7 +78,7 @@ static int import_kineto(const struct erg_invocation *call, struct erg_error *er
                         "\"ergon import kineto\" needs FILE..., and accepts --recording, "
                         "--categories, and --csv or --json");
     struct erg_kernels *kernels;
-    if (erg_kernels_import(&kernels, &wish, err) != 0)
+    if (erg_kernels_import(&kernels, &input, err) != 0)
         return -1;
     if (call->common.json)
         puts(erg_kernels_json(kernels));

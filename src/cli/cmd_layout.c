@@ -88,8 +88,8 @@ static int check_json(const struct layout_values *values, struct erg_error *err)
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct layout_values *values = call->values;
-    const struct erg_layouts_options wish = {
-        .size = sizeof wish,
+    const struct erg_layouts_options input = {
+        .size = sizeof input,
         .gpus = values->gpus,
         .batch = erg_given_number(values->batch),
         .batch_slack = values->slack,
@@ -108,7 +108,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct erg_ask_layouts question = {
         .size = sizeof question,
         .job = call->arguments[0],
-        .options = &wish,
+        .options = &input,
         .cluster = values->cluster,
         .engine = values->engine,
         .sequence = erg_given_number(values->sequence),

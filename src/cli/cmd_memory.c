@@ -50,8 +50,8 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct memory_values *values = call->values;
-    const struct erg_memory_options wish = {
-        .size = sizeof wish,
+    const struct erg_memory_options input = {
+        .size = sizeof input,
         .layout = values->layout,
         .gpus = erg_given_number(values->gpus),
         .batch = erg_given_number(values->batch),
@@ -63,7 +63,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct erg_ask_memory question = {
         .size = sizeof question,
         .job = call->arguments[0],
-        .options = &wish,
+        .options = &input,
         .engine = values->engine,
         .sequence = erg_given_number(values->sequence),
         .recompute = values->recompute,

@@ -76,12 +76,12 @@ static int print_once(const struct erg_invocation *call, struct erg_error *err)
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct monitor_values *values = call->values;
-    const struct erg_monitor_options wish = {
-        .size = sizeof wish, .gpus = values->gpus, .interval_ms = values->interval_ms};
+    const struct erg_monitor_options input = {
+        .size = sizeof input, .gpus = values->gpus, .interval_ms = values->interval_ms};
     struct erg_monitor *monitor;
     if (values->once || call->common.json)
         return print_once(call, err);
-    if (erg_monitor_open(&monitor, &wish, err) != 0)
+    if (erg_monitor_open(&monitor, &input, err) != 0)
         return -1;
     const int status = show(monitor, (int)values->interval_ms, err);
     erg_monitor_close(monitor);

@@ -42,8 +42,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct optimize_values *values = call->values;
     const uint64_t seed = (uint64_t)call->common.seed;
-    const struct erg_optimize_options wish = {
-        .size = sizeof wish,
+    const struct erg_optimize_options input = {
+        .size = sizeof input,
         .folder = values->folder,
         .device = values->device,
         .methods = values->methods,
@@ -54,7 +54,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     const struct erg_ask_optimize question = {
         .size = sizeof question,
         .job = call->arguments[0],
-        .options = &wish,
+        .options = &input,
         .microbatches = erg_given_number(values->microbatches),
         .microbatch_size = erg_given_number(values->microbatch_size),
         .sequence = erg_given_number(values->sequence),

@@ -27,19 +27,19 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct record_values *values = call->values;
-    const struct erg_record_options wish = {
-        .size = sizeof wish,
+    const struct erg_record_options input = {
+        .size = sizeof input,
         .output = values->output,
         .gpus = values->gpus,
         .interval_ms = values->interval_ms,
         .duration_s = erg_given_amount(values->duration_s),
         .command = call->argument_count ? call->arguments : NULL,
     };
-    if (wish.command && !isnan(values->duration_s))
+    if (input.command && !isnan(values->duration_s))
         return erg_fail(err, ERG_USAGE,
                         "--duration and a command were both given; expected one of them, since a "
                         "recording ends with its command");
-    return erg_record_gpus(&wish, err);
+    return erg_record_gpus(&input, err);
 }
 
 const struct erg_command erg_cmd_record = {

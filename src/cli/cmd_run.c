@@ -36,13 +36,13 @@ static void print_line(void *context, int rank, int is_error, const char *text, 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct run_values values = *(const struct run_values *)call->values;
-    const struct erg_launch_options wish = {.size = sizeof wish,
-                                            .ranks = values.ranks,
-                                            .command = call->arguments,
-                                            .timeout_s = erg_given_amount(values.timeout_s),
-                                            .line = print_line,
-                                            .context = &values};
-    return erg_launch_ranks(&wish, err);
+    const struct erg_launch_options input = {.size = sizeof input,
+                                             .ranks = values.ranks,
+                                             .command = call->arguments,
+                                             .timeout_s = erg_given_amount(values.timeout_s),
+                                             .line = print_line,
+                                             .context = &values};
+    return erg_launch_ranks(&input, err);
 }
 
 const struct erg_command erg_cmd_run = {

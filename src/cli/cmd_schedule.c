@@ -43,7 +43,7 @@ static void say(void *context, const char *line)
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct schedule_values *values = call->values;
-    const struct erg_schedule_wish wish = {
+    const struct erg_schedule_input input = {
         .live = call->arguments[0],
         .policy = values->policy,
         .journal = values->journal,
@@ -56,8 +56,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .compress = values->compress,
         .say = say,
     };
-    return values->status ? erg_schedule_status(stdout, &wish, call->common.json, err)
-                          : erg_schedule_run(stdout, &wish, err);
+    return values->status ? erg_schedule_status(stdout, &input, call->common.json, err)
+                          : erg_schedule_run(stdout, &input, err);
 }
 
 const struct erg_command erg_cmd_schedule = {

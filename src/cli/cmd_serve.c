@@ -32,7 +32,7 @@ static const struct erg_option options[] = {
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct serve_values *values = call->values;
-    const struct erg_serve_options wish = {
+    const struct erg_serve_options input = {
         .listen = values->listen ? values->listen
                   : values->plan ? "127.0.0.1:7787"
                                  : "127.0.0.1:9464",
@@ -43,7 +43,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .token = values->token,
         .interval_ms = values->interval_ms,
     };
-    return erg_serve(stdout, &wish, err);
+    return erg_serve(stdout, &input, err);
 }
 
 const struct erg_command erg_cmd_serve = {

@@ -155,8 +155,8 @@ static int simulate(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     if (values->until_empty && bounded)
         return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
-    const struct erg_simulations_options wish = {
-        .size = sizeof wish,
+    const struct erg_simulations_options input = {
+        .size = sizeof input,
         .cluster = call->arguments[0],
         .trace = call->arguments[1],
         .profiles = values->profiles,
@@ -171,7 +171,7 @@ static int simulate(const struct erg_invocation *call, struct erg_error *err)
         .seed = seed_of(call),
         .folder = values->output,
     };
-    const struct erg_ask_simulate question = {.size = sizeof question, .options = &wish};
+    const struct erg_ask_simulate question = {.size = sizeof question, .options = &input};
     struct erg_answer *answer = NULL;
     return erg_answer_show(erg_ask_simulate(&answer, &question, err), &answer, call->common.json,
                            err);

@@ -222,13 +222,13 @@ static int check_plan_options(const struct train_values *values, struct erg_erro
     return 0;
 }
 
-static int preview(const struct erg_invocation *call, const struct erg_train_options *wished,
+static int preview(const struct erg_invocation *call, const struct erg_train_options *asked,
                    struct erg_error *err)
 {
     const struct train_values *values = call->values;
     const struct erg_ask_train question = {.size = sizeof question,
                                            .job = call->arguments[0],
-                                           .options = wished,
+                                           .options = asked,
                                            .best = !isnan(values->auto_s)};
     struct erg_answer *answer = NULL;
     return erg_answer_show(erg_ask_train(&answer, &question, err), &answer, call->common.json, err);

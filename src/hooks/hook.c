@@ -104,13 +104,13 @@ static int choose_point(struct erg_hook *hook, struct erg_error *err)
 {
     const struct erg_hook_options *options = &hook->options;
     const struct erg_schedule *schedule = &hook->plan->schedule;
-    const struct erg_programme_wish wish = {
+    const struct erg_programme_input input = {
         .method = options->method,
         .number = (size_t)(options->point + 1),
         .stage = options->stage,
         .clocks_only = options->clocks_only || options->mode != ERG_HOOK_FOLLOW,
     };
-    if (erg_programme_choose(hook->plan, &wish, &hook->method, &hook->chosen, err) != 0)
+    if (erg_programme_choose(hook->plan, &input, &hook->method, &hook->chosen, err) != 0)
         return erg_fail_context(err, "opening a hook at point %d, from 0", options->point);
     const struct erg_plan_method *method = &hook->plan->methods[hook->method];
     hook->running = hook->chosen;

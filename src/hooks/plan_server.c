@@ -24,8 +24,8 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 static int check_plan(const struct erg_plan_server *server, const struct erg_plan *plan,
                       enum erg_method *method, size_t *point, struct erg_error *err)
 {
-    const struct erg_programme_wish wish = {.number = server->options.number};
-    if (erg_programme_choose(plan, &wish, method, point, err) != 0)
+    const struct erg_programme_input input = {.number = server->options.number};
+    if (erg_programme_choose(plan, &input, method, point, err) != 0)
         return -1;
     for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++)
         if (erg_programme_check(plan, stage, NULL, err) != 0)

@@ -25,25 +25,25 @@ struct making {
 
 /* ---- choice of the point ---- */
 
-int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
+int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_input *input,
                          enum erg_method *method, size_t *point, struct erg_error *err)
 {
-    const char *name = wish->method ? wish->method : "sequential+clocks";
+    const char *name = input->method ? input->method : "sequential+clocks";
     const size_t stages = plan->schedule.pipeline.stages;
     struct erg_plan_selection chosen;
     if (erg_method_parse(name, method, err) != 0)
         return -1;
     if (*method != ERG_METHOD_SEQUENTIAL && *method != ERG_METHOD_SEQUENTIAL_CLOCKS &&
-        !wish->clocks_only)
+        !input->clocks_only)
         return erg_fail(err, ERG_USAGE,
                         "passes of method %s run only in ergon's own training, expected "
                         "sequential+clocks, or a request for its clocks only",
                         name);
-    if (wish->stage < 0 || (size_t)wish->stage >= stages)
+    if (input->stage < 0 || (size_t)input->stage >= stages)
         return erg_fail(err, ERG_USAGE, "stage %ld of a pipeline of %zu, expected 0 to %zu",
-                        wish->stage, stages, stages - 1);
-    if (erg_plan_find_wish(plan, &(struct erg_plan_wish){.method = name, .number = wish->number},
-                           &chosen, err) != 0)
+                        input->stage, stages, stages - 1);
+    if (erg_plan_find_input(plan, &(struct erg_plan_input){.method = name, .number = input->number},
+                            &chosen, err) != 0)
         return -1;
     *point = chosen.point;
     return 0;

@@ -31,7 +31,7 @@ struct erg_programme_request {
 };
 
 /* The settings for the clocks of a trainer other than ergon's. */
-struct erg_programme_wish {
+struct erg_programme_input {
     const char *method; /* NULL: "sequential+clocks" */
     size_t number; /* of the point, from 1; 0: the selected one if it has that method, otherwise the
                       fastest */
@@ -40,7 +40,7 @@ struct erg_programme_wish {
 };
 
 /* ERG_USAGE names the missing part of the plan, or a method whose passes cannot be followed. */
-int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
+int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_input *input,
                          enum erg_method *method, size_t *point, struct erg_error *err);
 
 /*

@@ -14,16 +14,16 @@ struct shown {
     struct erg_programme programme;
 };
 
-static int compile(const struct erg_programme_shown_wish *values, struct shown *shown,
+static int compile(const struct erg_programme_shown_input *values, struct shown *shown,
                    struct erg_error *err)
 {
-    const struct erg_programme_wish wish = {
+    const struct erg_programme_input input = {
         .method = values->method,
         .number = values->number,
         .stage = values->stage,
         .clocks_only = values->clocks_only,
     };
-    if (erg_programme_choose(shown->plan, &wish, &shown->method, &shown->point, err) != 0)
+    if (erg_programme_choose(shown->plan, &input, &shown->method, &shown->point, err) != 0)
         return -1;
     shown->stage = (size_t)values->stage;
     struct erg_programme_request request = {
@@ -103,15 +103,15 @@ static void print_json(FILE *out, const struct shown *shown)
                                       "highest_mhz", programme->highest_mhz, "groups", groups));
 }
 
-int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
+int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_input *input,
                         struct erg_error *err)
 {
     struct shown shown = {0};
     struct erg_plan *plan;
-    if (erg_plan_load(&plan, wish->plan, err) != 0)
+    if (erg_plan_load(&plan, input->plan, err) != 0)
         return -1;
     shown.plan = plan;
-    int status = compile(wish, &shown, err);
+    int status = compile(input, &shown, err);
     if (status == 0) {
         print_text(text, &shown);
         print_json(json, &shown);

@@ -8,9 +8,9 @@
 #include <stdio.h>
 
 /*
- * A request for a plan's file; members as in struct erg_programme_wish and erg_programme_bound().
+ * A request for a plan's file; members as in struct erg_programme_input and erg_programme_bound().
  */
-struct erg_programme_shown_wish {
+struct erg_programme_shown_input {
     const char *plan, *method;
     size_t number; /* of the point, from 1; 0: the selected one */
     long stage;
@@ -19,7 +19,7 @@ struct erg_programme_shown_wish {
 };
 
 /* Prints both forms. */
-int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_wish *wish,
+int erg_programme_print(FILE *text, FILE *json, const struct erg_programme_shown_input *input,
                         struct erg_error *err);
 
 #endif

@@ -76,7 +76,7 @@ static void close_sources(struct sources *sources)
 /* ---- emissions and costs ---- */
 
 static int open_tables(struct sources *sources, struct erg_runs *runs,
-                       const struct erg_measure_wish *values, struct erg_error *err)
+                       const struct erg_measure_input *values, struct erg_error *err)
 {
     if (values->carbon &&
         erg_tariff_load_hours(&sources->carbon, values->carbon, "g_per_kwh", err) != 0)
@@ -178,7 +178,7 @@ static int run_measured(const struct sources *sources, const struct erg_child_si
 
 /* Runs warm-ups and repeats until one fails or a signal comes; *end is the last run's. */
 static int run_all(const struct sources *sources, const struct erg_child_signals *signals,
-                   const struct erg_measure_wish *values, struct erg_runs *runs,
+                   const struct erg_measure_input *values, struct erg_runs *runs,
                    struct erg_child_end *end, struct erg_error *err)
 {
     const char *const *command = runs->command;
@@ -203,16 +203,16 @@ static int run_all(const struct sources *sources, const struct erg_child_signals
     return 0;
 }
 
-int erg_measure(struct erg_runs *runs, const struct erg_measure_wish *wish,
+int erg_measure(struct erg_runs *runs, const struct erg_measure_input *input,
                 struct erg_child_end *end, struct erg_error *err)
 {
     struct sources sources = {0};
     struct erg_child_signals signals;
-    *runs = (struct erg_runs){.command = wish->command};
+    *runs = (struct erg_runs){.command = input->command};
     erg_child_block(&signals); /* before the meter starts its threads */
-    int result = open_tables(&sources, runs, wish, err) != 0 ||
-                         open_sources(&sources, runs, wish->gpus, err) != 0 ||
-                         run_all(&sources, &signals, wish, runs, end, err) != 0
+    int result = open_tables(&sources, runs, input, err) != 0 ||
+                         open_sources(&sources, runs, input->gpus, err) != 0 ||
+                         run_all(&sources, &signals, input, runs, end, err) != 0
                      ? -1
                      : 0;
     close_sources(&sources);

@@ -5,7 +5,7 @@
 #include "observe/child.h"
 #include "observe/runs.h"
 
-struct erg_measure_wish {
+struct erg_measure_input {
     const char *const *command; /* ends with NULL */
     const char *gpus;           /* as for erg_meter_open() */
     long repeats, warmups;      /* measured runs, after unmeasured ones */
@@ -17,7 +17,7 @@ struct erg_measure_wish {
  * measured ones, even after a failure; release it. Call it before this process has other threads:
  * it blocks signals.
  */
-int erg_measure(struct erg_runs *runs, const struct erg_measure_wish *wish,
+int erg_measure(struct erg_runs *runs, const struct erg_measure_input *input,
                 struct erg_child_end *end, struct erg_error *err);
 
 #endif

@@ -94,15 +94,15 @@ static void tell_imbalance(const struct erg_imbalance_means *means)
     erg_text_release(&text);
 }
 
-static int record(const struct erg_record_wish *wish, struct erg_gpus *gpus,
+static int record(const struct erg_record_input *input, struct erg_gpus *gpus,
                   const struct erg_child_signals *signals, struct erg_child_end *end,
                   struct erg_error *err)
 {
-    struct erg_sampler_options pace = erg_live_pace(wish->interval_ms);
-    struct sink sink = {.command = wish->command != NULL};
+    struct erg_sampler_options pace = erg_live_pace(input->interval_ms);
+    struct sink sink = {.command = input->command != NULL};
     struct erg_sampler_sink callbacks = {.put = put, .idle = tick, .context = &sink};
     struct erg_sampler *sampler;
-    if (erg_recorder_open(&sink.recorder, wish->output, gpus, 0, err) != 0)
+    if (erg_recorder_open(&sink.recorder, input->output, gpus, 0, err) != 0)
         return -1;
     sink.means = erg_imbalance_new(erg_gpus_count(gpus));
     if (erg_sampler_start(&sampler, gpus, &pace, &callbacks, err) != 0) {
@@ -110,8 +110,8 @@ static int record(const struct erg_record_wish *wish, struct erg_gpus *gpus,
         erg_imbalance_free(sink.means);
         return -1;
     }
-    int result = wish->command ? erg_child_run(signals, wish->command, end, err)
-                               : wait_for_end(&sink, wish->duration_s, err);
+    int result = input->command ? erg_child_run(signals, input->command, end, err)
+                                : wait_for_end(&sink, input->duration_s, err);
     tell(sampler, gpus);
     erg_sampler_stop(sampler);
     if (atomic_load(&sink.failed)) {
@@ -122,23 +122,23 @@ static int record(const struct erg_record_wish *wish, struct erg_gpus *gpus,
         result = -1;
     size_t count = erg_gpus_count(gpus);
     erg_log(ERG_LOG_INFO, "%zu sample%s of %zu GPU%s in %s", sink.samples, erg_plural(sink.samples),
-            count, erg_plural(count), wish->output);
+            count, erg_plural(count), input->output);
     if (count > 1)
         tell_imbalance(sink.means);
     erg_imbalance_free(sink.means);
     return result;
 }
 
-int erg_record(const struct erg_record_wish *wish, struct erg_error *err)
+int erg_record(const struct erg_record_input *input, struct erg_error *err)
 {
     struct erg_child_signals signals;
     struct erg_child_end end = {0};
     struct erg_gpus *gpus;
-    if (wish->command)
+    if (input->command)
         erg_child_block(&signals); /* before the sampler starts its threads */
-    if (erg_gpus_open(&gpus, wish->gpus, err) != 0)
+    if (erg_gpus_open(&gpus, input->gpus, err) != 0)
         return -1;
-    int result = record(wish, gpus, &signals, &end, err);
+    int result = record(input, gpus, &signals, &end, err);
     erg_gpus_close(gpus);
-    return result ? -1 : erg_child_check(&end, wish->command, err);
+    return result ? -1 : erg_child_check(&end, input->command, err);
 }

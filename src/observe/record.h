@@ -4,7 +4,7 @@
 
 #include "ergon/error.h"
 
-struct erg_record_wish {
+struct erg_record_input {
     const char *output;         /* a file that must not exist */
     const char *gpus;           /* as for erg_gpus_open() */
     long interval_ms;           /* between two samples of energy and power */
@@ -16,6 +16,6 @@ struct erg_record_wish {
  * Fails with the command's own exit status if there is one. Logs lost samples and the imbalance of
  * the GPUs.
  */
-int erg_record(const struct erg_record_wish *wish, struct erg_error *err);
+int erg_record(const struct erg_record_input *input, struct erg_error *err);
 
 #endif

@@ -379,17 +379,18 @@ int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const str
 /* The requested point: of a method, NULL: the selected one's; by its number, from 1 on, those
  * beyond the frontier included, 0: by the goal. Neither: the selected point of the selected method,
  * of others the fastest. */
-struct erg_plan_wish {
+struct erg_plan_input {
     const char *method;
     size_t number;
     const struct erg_goal *goal; /* NULL: none */
 };
 
 /* The point, and the rule of its choice. Fails as erg_plan_pick() does. */
-int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
-                       struct erg_plan_selection *chosen, struct erg_error *err);
+int erg_plan_find_input(const struct erg_plan *plan, const struct erg_plan_input *input,
+                        struct erg_plan_selection *chosen, struct erg_error *err);
 /* Makes it the selected one. */
-int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err);
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_input *input,
+                    struct erg_error *err);
 
 /*
  * The layers of an instruction under an option as the steps that a device runs, with the launch of

@@ -105,28 +105,29 @@ static int select_number(struct erg_plan_selection *chosen, const struct erg_pla
     return 0;
 }
 
-int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
-                       struct erg_plan_selection *chosen, struct erg_error *err)
+int erg_plan_find_input(const struct erg_plan *plan, const struct erg_plan_input *input,
+                        struct erg_plan_selection *chosen, struct erg_error *err)
 {
     static const struct erg_goal fastest = {.objective = ERG_FASTEST};
-    const struct erg_goal *goal = wish->goal ? wish->goal : &fastest;
+    const struct erg_goal *goal = input->goal ? input->goal : &fastest;
     *chosen = plan->selected;
-    if (wish->method && erg_method_parse(wish->method, &chosen->method, err) != 0)
+    if (input->method && erg_method_parse(input->method, &chosen->method, err) != 0)
         return -1;
-    if (!wish->number && !wish->goal && chosen->method == plan->selected.method)
+    if (!input->number && !input->goal && chosen->method == plan->selected.method)
         return 0;
     chosen->rule = erg_goal_rule(goal);
-    chosen->held_until_s = wish->number ? 0 : goal->straggler_s;
+    chosen->held_until_s = input->number ? 0 : goal->straggler_s;
     return erg_plan_pick(plan, chosen->method, goal, &chosen->point, err) ||
-                   (wish->number && select_number(chosen, plan, wish->number, err))
+                   (input->number && select_number(chosen, plan, input->number, err))
                ? -1
                : 0;
 }
 
-int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err)
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_input *input,
+                    struct erg_error *err)
 {
     struct erg_plan_selection chosen;
-    if (erg_plan_find_wish(plan, wish, &chosen, err) != 0)
+    if (erg_plan_find_input(plan, input, &chosen, err) != 0)
         return -1;
     plan->selected = chosen;
     return 0;

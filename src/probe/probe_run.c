@@ -18,7 +18,7 @@
 
 /* Everything of one call. */
 struct erg_probe_run {
-    const struct erg_probe_wish *wish;
+    const struct erg_probe_input *input;
     struct erg_gpu *gpu; /* its constants are the start */
     char *board;         /* name of the GPU that is measured, as the catalogue has it */
     struct erg_stack *stack;
@@ -35,7 +35,7 @@ static int measure_emulated(struct erg_probe_run *at, const struct erg_probe_pro
 {
     struct erg_emulated_options emulated = erg_emulated_options_default();
     struct erg_device *device;
-    emulated.gpus = (size_t)at->wish->gpus;
+    emulated.gpus = (size_t)at->input->gpus;
     emulated.seed = seed;
     if (erg_emulated_open(&device, at->gpu, at->stack, &emulated, err))
         return -1;
@@ -82,10 +82,10 @@ static int measure(struct erg_probe_run *at, uint64_t seed, struct erg_error *er
     int64_t start_ns = erg_now_ns();
     size_t known = at->rows.count;
     for (size_t i = 0; i < at->program_count; i++)
-        if (at->wish->real ? measure_cuda(at, &at->programs[i], seed, err)
-                           : measure_emulated(at, &at->programs[i], seed, err))
+        if (at->input->real ? measure_cuda(at, &at->programs[i], seed, err)
+                            : measure_emulated(at, &at->programs[i], seed, err))
             return -1;
-    if (at->wish->leads)
+    if (at->input->leads)
         erg_log(ERG_LOG_INFO, "%zu measurement%s in %.0f s, opening the GPUs included",
                 at->rows.count - known, erg_plural(at->rows.count - known),
                 (double)(erg_now_ns() - start_ns) * 1e-9);
@@ -98,9 +98,9 @@ static int measure(struct erg_probe_run *at, uint64_t seed, struct erg_error *er
 static int name_gpu(const struct erg_probe_run *at, char *name, size_t capacity,
                     struct erg_error *err)
 {
-    if (at->wish->from) {
+    if (at->input->from) {
         if (!at->rows.count)
-            return erg_fail(err, ERG_FAILED, "probing: '%s' has no measurements", at->wish->from);
+            return erg_fail(err, ERG_FAILED, "probing: '%s' has no measurements", at->input->from);
         erg_probe_row_gpu(&at->rows.items[0], name, capacity);
         return 0;
     }
@@ -153,10 +153,10 @@ static int take_relative(struct erg_probe_run *at, const char *entry, const char
  */
 static int load_base(struct erg_probe_run *at, struct erg_error *err)
 {
-    const char *base = at->wish->base, *entry, *asked;
+    const char *base = at->input->base, *entry, *asked;
     char name[256];
     struct erg_arena arena = {0};
-    if (!at->wish->real && !at->wish->from) /* what is emulated is for the user to say */
+    if (!at->input->real && !at->input->from) /* what is emulated is for the user to say */
         return erg_gpu_load(&at->gpu, base ? base : "H200-SXM", err);
     if (name_gpu(at, name, sizeof name, err))
         return -1;
@@ -181,7 +181,7 @@ static int load_base(struct erg_probe_run *at, struct erg_error *err)
 
 static void name_rows(struct erg_probe_run *at)
 {
-    const struct erg_probe_wish *values = at->wish;
+    const struct erg_probe_input *values = at->input;
     if (values->rows)
         at->rows_path = erg_xstrdup(values->rows);
     if (values->rows || !values->calibrate)
@@ -195,8 +195,8 @@ static void name_rows(struct erg_probe_run *at)
 static int load_rows(struct erg_probe_run *at, struct erg_error *err)
 {
     name_rows(at);
-    if (at->wish->from)
-        return erg_probe_rows_load(&at->rows, at->wish->from, err);
+    if (at->input->from)
+        return erg_probe_rows_load(&at->rows, at->input->from, err);
     if (at->rows_path && access(at->rows_path, F_OK) == 0)
         return erg_probe_rows_load(&at->rows, at->rows_path, err);
     return 0;
@@ -206,9 +206,9 @@ static int prepare(struct erg_probe_run *at, struct erg_error *err)
 {
     if (load_rows(at, err) || load_base(at, err) || erg_stack_load(&at->stack, "ergon", err))
         return -1;
-    at->programs = erg_xcalloc(erg_probe_shapes(at->wish->gpus), sizeof *at->programs);
-    for (size_t i = 0; i < erg_probe_shapes(at->wish->gpus); i++, at->program_count++)
-        if (erg_probe_program_init(&at->programs[i], i, at->wish->gpus, at->gpu, at->stack, err))
+    at->programs = erg_xcalloc(erg_probe_shapes(at->input->gpus), sizeof *at->programs);
+    for (size_t i = 0; i < erg_probe_shapes(at->input->gpus); i++, at->program_count++)
+        if (erg_probe_program_init(&at->programs[i], i, at->input->gpus, at->gpu, at->stack, err))
             return -1;
     return 0;
 }
@@ -222,19 +222,19 @@ int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *at,
     struct erg_probe_fit fit = {0};
     for (size_t i = 0; i < at->program_count; i++)
         erg_probe_ceilings_add(&ceilings, &at->programs[i], &at->rows, at->gpu);
-    const char *path = at->wish->calibrate, *board = at->board ? at->board : at->gpu->name;
-    if (at->wish->from && !ceilings.count && !path)
+    const char *path = at->input->calibrate, *board = at->board ? at->board : at->gpu->name;
+    if (at->input->from && !ceilings.count && !path)
         return erg_fail(err, ERG_FAILED,
                         "probing: '%s' has no measurements on %d GPU%s of what can be shown; "
                         "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
-                        at->wish->from, at->wish->gpus, erg_plural((size_t)at->wish->gpus));
+                        at->input->from, at->input->gpus, erg_plural((size_t)at->input->gpus));
     int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
                                             at->program_count, &at->rows, board, err) ||
                             erg_probe_write(&fit, &at->rows, path, err)
                       : 0;
     struct erg_probe_findings findings = {.gpu = at->gpu,
                                           .board = board,
-                                          .gpus = at->wish->gpus,
+                                          .gpus = at->input->gpus,
                                           .programs = at->programs,
                                           .program_count = at->program_count,
                                           .ceilings = &ceilings,
@@ -248,12 +248,12 @@ int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *at,
     return status ? -1 : 0;
 }
 
-int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_wish *wish,
+int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_input *input,
                   struct erg_error *err)
 {
     struct erg_probe_run *at = *run = erg_xcalloc(1, sizeof *at);
-    at->wish = wish;
-    if (prepare(at, err) == 0 && (wish->from || measure(at, wish->seed, err) == 0))
+    at->input = input;
+    if (prepare(at, err) == 0 && (input->from || measure(at, input->seed, err) == 0))
         return 0;
     if (at->rows_path)
         erg_interrupt_explain(err);

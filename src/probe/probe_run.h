@@ -14,7 +14,7 @@
 struct erg_probe_run;
 
 /* Has to outlive the run. */
-struct erg_probe_wish {
+struct erg_probe_input {
     const char
         *calibrate;   /* a file for the GPU whose constants explain them, "NAME.yaml"; or NULL */
     const char *rows; /* keeps measurements; NULL: next to `calibrate`, if that is set */
@@ -27,11 +27,11 @@ struct erg_probe_wish {
 };
 
 /* The caller frees it in every case. */
-int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_wish *wish,
+int erg_probe_run(struct erg_probe_run **run, const struct erg_probe_input *input,
                   struct erg_error *err);
 void erg_probe_run_free(struct erg_probe_run *run);
 
-/* Fits and writes the GPU where that is wished, and prints what was found, for people and as a
+/* Fits and writes the GPU where that is asked for, and prints what was found, for people and as a
  * document. */
 int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *run,
                        struct erg_error *err);

@@ -49,7 +49,7 @@ int erg_space_check(const struct erg_space *space, struct erg_error *err)
 }
 
 /* Distances are shares of an axis; another slot counts as half of one. */
-static size_t nearest_unused(const struct erg_space *space, struct erg_choice wish,
+static size_t nearest_unused(const struct erg_space *space, struct erg_choice input,
                              const bool *used)
 {
     size_t best = SIZE_MAX;
@@ -58,9 +58,9 @@ static size_t nearest_unused(const struct erg_space *space, struct erg_choice wi
         if (used[i])
             continue;
         struct erg_choice c = erg_space_choice(space, i);
-        double distance = fabs((double)c.clock - (double)wish.clock) / (double)space->clock_count +
-                          fabs((double)c.sm - (double)wish.sm) / (double)space->sms_count +
-                          (c.slot == wish.slot ? 0.0 : 0.5);
+        double distance = fabs((double)c.clock - (double)input.clock) / (double)space->clock_count +
+                          fabs((double)c.sm - (double)input.sm) / (double)space->sms_count +
+                          (c.slot == input.slot ? 0.0 : 0.5);
         if (distance < best_distance) {
             best_distance = distance;
             best = i;
@@ -88,16 +88,16 @@ void erg_space_latin(const struct erg_space *space, size_t count, struct erg_rng
     }
     for (size_t i = 0; i < count; i++) {
         size_t k = strata[i];
-        struct erg_choice wish = {
+        struct erg_choice input = {
             .clock = stratum_index(rng, k, count, space->clock_count),
             .sm = stratum_index(rng, strata[count + i], count, space->sms_count),
             .slot = strata[2 * count + i] % space->slot_count,
         };
         if (k == 0) /* a model is worst at extrapolation in the clock */
-            wish.clock = 0;
+            input.clock = 0;
         else if (k == count - 1)
-            wish.clock = space->clock_count - 1;
-        configs[i] = nearest_unused(space, wish, used);
+            input.clock = space->clock_count - 1;
+        configs[i] = nearest_unused(space, input, used);
         used[configs[i]] = true;
     }
     free(used);

@@ -4,15 +4,15 @@
 #include "daemon/daemon.h"
 #include "serve/zeusd.h"
 
-int erg_daemon_serve(const struct erg_daemon_wish *wish, struct erg_error *err)
+int erg_daemon_serve(const struct erg_daemon_input *input, struct erg_error *err)
 {
     struct erg_daemon_options daemon = {
-        .config = wish->config, .folder = wish->folder, .socket = wish->socket, .proc = "/proc"};
+        .config = input->config, .folder = input->folder, .socket = input->socket, .proc = "/proc"};
     struct erg_zeusd *zeusd = NULL;
-    if (wish->restore)
+    if (input->restore)
         return erg_daemon_restore(&daemon, err);
-    if (wish->zeusd) {
-        if (erg_zeusd_new(&zeusd, wish->zeusd, &daemon.guests, err) != 0)
+    if (input->zeusd) {
+        if (erg_zeusd_new(&zeusd, input->zeusd, &daemon.guests, err) != 0)
             return -1;
         daemon.opened = erg_zeusd_listen;
         daemon.context = zeusd;

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-struct erg_daemon_wish {
+struct erg_daemon_input {
     const char *config; /* the file of rules */
     const char *folder; /* of its socket and of the state that survives it */
     const char *socket; /* NULL: FOLDER/ergond.sock, or the one that the service manager passes */
@@ -18,6 +18,6 @@ struct erg_daemon_wish {
 };
 
 /* Serves until SIGTERM or SIGINT. */
-int erg_daemon_serve(const struct erg_daemon_wish *wish, struct erg_error *err);
+int erg_daemon_serve(const struct erg_daemon_input *input, struct erg_error *err);
 
 #endif

@@ -37,7 +37,7 @@ static int print_status(FILE *out, const struct erg_live_file *file, bool json,
 }
 
 static int go_on(struct erg_controller *controller, struct erg_schedule_page *page,
-                 const struct erg_schedule_wish *values, struct erg_error *err)
+                 const struct erg_schedule_input *values, struct erg_error *err)
 {
     for (;;) {
         double wait_s;
@@ -63,7 +63,7 @@ static int go_on(struct erg_controller *controller, struct erg_schedule_page *pa
 }
 
 static int control(FILE *out, const struct erg_controller_setup *setup,
-                   const struct erg_schedule_wish *values, struct erg_error *err)
+                   const struct erg_schedule_input *values, struct erg_error *err)
 {
     struct erg_controller *controller;
     struct erg_schedule_page *page = NULL;
@@ -90,7 +90,7 @@ static int control(FILE *out, const struct erg_controller_setup *setup,
     return result;
 }
 
-static int run_with(FILE *out, const struct erg_schedule_wish *values,
+static int run_with(FILE *out, const struct erg_schedule_input *values,
                     const struct erg_live_file *file, struct erg_error *err)
 {
     struct erg_controller_setup setup = {
@@ -125,7 +125,7 @@ static int run_with(FILE *out, const struct erg_schedule_wish *values,
     return result;
 }
 
-int erg_schedule_run(FILE *out, const struct erg_schedule_wish *values, struct erg_error *err)
+int erg_schedule_run(FILE *out, const struct erg_schedule_input *values, struct erg_error *err)
 {
     struct erg_live_file *file;
     if (erg_live_file_load(&file, values->live, err) != 0)
@@ -135,7 +135,7 @@ int erg_schedule_run(FILE *out, const struct erg_schedule_wish *values, struct e
     return result;
 }
 
-int erg_schedule_status(FILE *out, const struct erg_schedule_wish *values, bool json,
+int erg_schedule_status(FILE *out, const struct erg_schedule_input *values, bool json,
                         struct erg_error *err)
 {
     struct erg_live_file *file;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* NULL texts were not given. */
-struct erg_schedule_wish {
+struct erg_schedule_input {
     const char *live;    /* the cluster's live file */
     const char *policy;  /* NULL: the live file's */
     const char *journal; /* NULL: next to the live file */
@@ -25,11 +25,11 @@ struct erg_schedule_wish {
 
 /* Runs until a signal ends it; writes the page's address, or the number of returned jobs, to
  * `out`. */
-int erg_schedule_run(FILE *out, const struct erg_schedule_wish *wish, struct erg_error *err);
+int erg_schedule_run(FILE *out, const struct erg_schedule_input *input, struct erg_error *err);
 
 /* Prints the latest status of the running controller, for people or as JSON. Uses only the member
  * `live`. */
-int erg_schedule_status(FILE *out, const struct erg_schedule_wish *wish, bool json,
+int erg_schedule_status(FILE *out, const struct erg_schedule_input *input, bool json,
                         struct erg_error *err);
 
 #endif

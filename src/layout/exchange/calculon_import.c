@@ -44,7 +44,7 @@ static int read_system(struct erg_calculon_system *system, const char *path, str
     return status;
 }
 
-static void print(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
+static void print(FILE *out, FILE *json, const struct erg_calculon_input *input,
                   const struct erg_job *job, const struct erg_gpu *base)
 {
     double parameters = erg_model_parameters(job->model);
@@ -58,7 +58,7 @@ static void print(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
             parameters / 1e9, job->model->layers, job->layout.sequence);
     fprintf(out, "%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
             job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
-    fprintf(out, "Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", wish->folder);
+    fprintf(out, "Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", input->folder);
     fputs("Its times are lower bounds: systems do not say what the host, gaps between kernels and "
           "some of the traffic cost.\n",
           out);
@@ -66,10 +66,10 @@ static void print(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
         fprintf(
             out,
             "An engine fitted to measured A100s: ergon layout %s/job.yaml --engine megatron-a100\n",
-            wish->folder);
+            input->folder);
 }
 
-int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
+int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_input *input,
                         struct erg_error *err)
 {
     const struct erg_job_overrides overrides = {.any_layout = true};
@@ -78,25 +78,26 @@ int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_wish *w
     struct erg_gpu *base = NULL;
     struct erg_job *job = NULL;
     struct erg_text path = {0};
-    if (read_model(&model, wish->model, err) != 0 || read_system(&system, wish->system, err) != 0 ||
+    if (read_model(&model, input->model, err) != 0 ||
+        read_system(&system, input->system, err) != 0 ||
         erg_calculon_base_gpu(&base, &system, err) != 0)
         return -1;
-    char *model_name = stem(wish->model), *system_name = stem(wish->system);
-    long gpus = wish->gpus != ERG_NOT_GIVEN ? wish->gpus : system.networks[0].size;
+    char *model_name = stem(input->model), *system_name = stem(input->system);
+    long gpus = input->gpus != ERG_NOT_GIVEN ? input->gpus : system.networks[0].size;
     const struct erg_calculon_import import = {
         .model = &model,
         .system = &system,
         .model_name = model_name,
         .system_name = system_name,
         .gpus = gpus,
-        .batch = wish->batch != ERG_NOT_GIVEN ? wish->batch : gpus,
+        .batch = input->batch != ERG_NOT_GIVEN ? input->batch : gpus,
     };
-    erg_text_printf(&path, "%s/job.yaml", wish->folder);
-    int status = erg_calculon_write(&import, base, wish->folder, err);
+    erg_text_printf(&path, "%s/job.yaml", input->folder);
+    int status = erg_calculon_write(&import, base, input->folder, err);
     if (status == 0)
         status = erg_job_load(&job, path.data, &overrides, err);
     if (status == 0)
-        print(out, json, wish, job, base);
+        print(out, json, input, job, base);
     erg_job_free(job);
     erg_gpu_free(base);
     erg_text_release(&path);

@@ -6,14 +6,14 @@
 
 #include <stdio.h>
 
-struct erg_calculon_wish {
+struct erg_calculon_input {
     const char *model, *system; /* its files */
     const char *folder;         /* for config.json, gpu.yaml, engine.yaml and job.yaml */
     long gpus, batch;           /* ERG_NOT_GIVEN: one node; a sequence for each GPU */
 };
 
 /* Writes the files, and prints what they say, for people and as a document. */
-int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_wish *wish,
+int erg_calculon_import(FILE *out, FILE *json, const struct erg_calculon_input *input,
                         struct erg_error *err);
 
 #endif

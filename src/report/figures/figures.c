@@ -10,11 +10,11 @@
 static const int all_figures[] = {4, 5, 8, 10, 13, 15, 17};
 enum { ALL = sizeof all_figures / sizeof *all_figures };
 
-static bool is_wanted(const struct erg_collection *collection, const struct erg_figures_wish *wish,
-                      int number)
+static bool is_wanted(const struct erg_collection *collection,
+                      const struct erg_figures_input *input, int number)
 {
-    const int *numbers = wish->count ? wish->numbers : collection->figures;
-    const size_t count = wish->count ? wish->count : collection->figure_count;
+    const int *numbers = input->count ? input->numbers : collection->figures;
+    const size_t count = input->count ? input->count : collection->figure_count;
     for (size_t i = 0; i < count; i++)
         if (numbers[i] == number)
             return true;
@@ -22,7 +22,7 @@ static bool is_wanted(const struct erg_collection *collection, const struct erg_
 }
 
 static bool make(struct figure *figure, const struct erg_collection *collection,
-                 const struct erg_figures_wish *wish)
+                 const struct erg_figures_input *input)
 {
     switch (figure->number) {
     case 5:
@@ -32,7 +32,7 @@ static bool make(struct figure *figure, const struct erg_collection *collection,
     case 15:
         return erg_figure_bars(figure, collection);
     default:
-        return erg_figure_panels(figure, collection, wish->right);
+        return erg_figure_panels(figure, collection, input->right);
     }
 }
 
@@ -60,7 +60,7 @@ static int write_figure(const char *folder, const struct figure *figure, struct 
 }
 
 int erg_figures_write(const char *folder, const struct erg_collection *collection,
-                      const struct erg_figures_wish *wish, struct erg_error *err)
+                      const struct erg_figures_input *input, struct erg_error *err)
 {
     struct figure figures[ALL] = {0};
     size_t count = 0;
@@ -69,9 +69,9 @@ int erg_figures_write(const char *folder, const struct erg_collection *collectio
     for (size_t i = 0; i < ALL && result == 0; i++) {
         struct figure *figure = &figures[count];
         figure->number = all_figures[i];
-        if (!is_wanted(collection, wish, figure->number))
+        if (!is_wanted(collection, input, figure->number))
             continue;
-        if (make(figure, collection, wish)) {
+        if (make(figure, collection, input)) {
             result = write_figure(own, figure, err);
             count++;
         } else {
@@ -81,7 +81,7 @@ int erg_figures_write(const char *folder, const struct erg_collection *collectio
     }
     if (result == 0) {
         struct erg_text page = {0};
-        erg_figure_page(&page, figures, count, collection, wish->findings);
+        erg_figure_page(&page, figures, count, collection, input->findings);
         result = write_text(folder, "report.html", &page, err);
         erg_text_release(&page);
     }

@@ -21,7 +21,7 @@
 enum erg_figure_right { ERG_RIGHT_EFF_EDP, ERG_RIGHT_TOKENS_PER_J, ERG_RIGHT_J_PER_TOKEN };
 extern const char *const erg_figure_right_names[]; /* "eff_edp", …; ends with NULL */
 
-struct erg_figures_wish {
+struct erg_figures_input {
     const int *numbers; /* none: those in the study's list, else all with points */
     size_t count;
     enum erg_figure_right right;
@@ -30,6 +30,6 @@ struct erg_figures_wish {
 
 /* Writes the figures that the points fill, and the page. */
 int erg_figures_write(const char *folder, const struct erg_collection *collection,
-                      const struct erg_figures_wish *wish, struct erg_error *err);
+                      const struct erg_figures_input *input, struct erg_error *err);
 
 #endif

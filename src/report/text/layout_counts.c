@@ -68,21 +68,21 @@ static void add_unfit_count(struct erg_table *table, long gpus, size_t kinds)
 }
 
 /* The reason for the chosen number of GPUs. */
-enum wish { FASTEST, LEAST_ENERGY, FEWEST_HOURS, WISHES };
+enum aim { FASTEST, LEAST_ENERGY, FEWEST_HOURS, AIMS };
 
-static double wish_value(const struct erg_layout_pick *pick, enum wish wish)
+static double aim_value(const struct erg_layout_pick *pick, enum aim aim)
 {
-    return wish == LEAST_ENERGY ? pick->energy_j
-           : wish == FASTEST    ? pick->time_s
-                                : (double)pick->gpus * pick->time_s;
+    return aim == LEAST_ENERGY ? pick->energy_j
+           : aim == FASTEST    ? pick->time_s
+                               : (double)pick->gpus * pick->time_s;
 }
 
 /* The best point planned over clocks; false: none is within the limits. */
 static bool pick_planned(struct erg_layout_pick *pick, const struct erg_layout_answer *answer,
-                         size_t option, enum wish wish)
+                         size_t option, enum aim aim)
 {
     struct erg_goal query = *answer->query;
-    query.objective = wish == LEAST_ENERGY ? ERG_LEAST_ENERGY : ERG_FASTEST;
+    query.objective = aim == LEAST_ENERGY ? ERG_LEAST_ENERGY : ERG_FASTEST;
     return erg_layout_pick(pick, &answer->choice->options[option], 1, &query, NULL) == 0;
 }
 
@@ -103,25 +103,25 @@ static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_a
 /* The number of GPUs that each goal alone asks for, within the limits. */
 static void print_extremes(FILE *out, const struct erg_layout_answer *answer)
 {
-    static const char *const names[WISHES] = {"fastest", "least energy", "fewest GPU-hours"};
+    static const char *const names[AIMS] = {"fastest", "least energy", "fewest GPU-hours"};
     const size_t planned = answer->choice->count;
-    for (int wish = FASTEST; wish < WISHES; wish++) {
+    for (int aim = FASTEST; aim < AIMS; aim++) {
         const struct erg_layout_candidate *candidate = NULL;
         struct erg_layout_pick best = {0}, pick;
         struct erg_text kinds = {0};
         char energy[ERG_FORMAT_BYTES];
         for (size_t i = 0; i < planned + answer->search_count; i++) {
-            bool any = i < planned ? pick_planned(&pick, answer, i, (enum wish)wish)
+            bool any = i < planned ? pick_planned(&pick, answer, i, (enum aim)aim)
                                    : pick_fastest(&pick, answer, &answer->counts[i - planned]);
-            if (!any || (candidate &&
-                         wish_value(&pick, (enum wish)wish) >= wish_value(&best, (enum wish)wish)))
+            if (!any ||
+                (candidate && aim_value(&pick, (enum aim)aim) >= aim_value(&best, (enum aim)aim)))
                 continue;
             best = pick;
             candidate = i < planned ? &answer->choice->layouts[i].candidate
                                     : &answer->counts[i - planned].fastest;
         }
         erg_layout_answer_gpus(&kinds, answer, candidate);
-        fprintf(out, "%s: %ld GPUs%s%s%s, %.4g s, %s\n", names[wish], best.gpus,
+        fprintf(out, "%s: %ld GPUs%s%s%s, %.4g s, %s\n", names[aim], best.gpus,
                 kinds.count ? " (" : "", kinds.count ? kinds.data : "", kinds.count ? ")" : "",
                 best.time_s, erg_format_quantity(energy, best.energy_j, "J"));
         erg_text_release(&kinds);

@@ -26,14 +26,14 @@ static int find_end(long *end, const struct erg_tokenizer *tokenizer, const char
 }
 
 static int write_all(struct erg_corpus *corpus, struct erg_token_totals *totals,
-                     const struct erg_tokenize_wish *wish, struct erg_error *err)
+                     const struct erg_tokenize_input *input, struct erg_error *err)
 {
-    if (erg_token_writer_open(&corpus->writer, wish->output, erg_tokenizer_words(corpus->tokenizer),
-                              err) != 0)
+    if (erg_token_writer_open(&corpus->writer, input->output,
+                              erg_tokenizer_words(corpus->tokenizer), err) != 0)
         return -1;
     int result = 0;
-    for (size_t i = 0; i < wish->file_count && result == 0; i++)
-        result = erg_corpus_add(corpus, wish->files[i], err);
+    for (size_t i = 0; i < input->file_count && result == 0; i++)
+        result = erg_corpus_add(corpus, input->files[i], err);
     *totals = erg_token_writer_totals(corpus->writer);
     if (result == 0 && totals->documents == 0)
         result = erg_fail(err, ERG_FAILED, "no file has text; expected at least one document");
@@ -45,14 +45,14 @@ static int write_all(struct erg_corpus *corpus, struct erg_token_totals *totals,
 }
 
 int erg_tokenize(struct erg_corpus *corpus, struct erg_token_totals *totals,
-                 const struct erg_tokenize_wish *wish, struct erg_error *err)
+                 const struct erg_tokenize_input *input, struct erg_error *err)
 {
-    *corpus = (struct erg_corpus){.key = wish->key};
-    if (erg_tokenizer_load(&corpus->tokenizer, wish->model, err) != 0)
+    *corpus = (struct erg_corpus){.key = input->key};
+    if (erg_tokenizer_load(&corpus->tokenizer, input->model, err) != 0)
         return -1;
-    int result = find_end(&corpus->end, corpus->tokenizer, wish->model, wish->end, err);
+    int result = find_end(&corpus->end, corpus->tokenizer, input->model, input->end, err);
     if (result == 0)
-        result = write_all(corpus, totals, wish, err);
+        result = write_all(corpus, totals, input, err);
     erg_tokenizer_free(corpus->tokenizer);
     return result;
 }

@@ -4,7 +4,7 @@
 
 #include "train/data/corpus.h"
 
-struct erg_tokenize_wish {
+struct erg_tokenize_input {
     const char *model;        /* a folder with a tokenizer.json, such a file, or "bytes" */
     const char *const *files; /* texts, or JSON lines */
     size_t file_count;
@@ -15,6 +15,6 @@ struct erg_tokenize_wish {
 
 /* Afterwards *corpus contains only its counts; the tokens are in the files. */
 int erg_tokenize(struct erg_corpus *corpus, struct erg_token_totals *totals,
-                 const struct erg_tokenize_wish *wish, struct erg_error *err);
+                 const struct erg_tokenize_input *input, struct erg_error *err);
 
 #endif

@@ -78,7 +78,7 @@ struct erg_train_step {
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
     int signal;   /* the number of one that a rank had been sent when the step began, or enum
-                   * erg_trainer_wish of one; 0: none */
+                   * erg_trainer_input of one; 0: none */
     struct erg_train_pace pace; /* that rank 0 wanted when the step began */
     double power_w; /* mean of what erg_trainer_note_power() said on each rank before the
                      * step; NaN: a rank does not know */
@@ -88,7 +88,7 @@ struct erg_train_step {
 
 /* Requests of a rank, which act like a signal, so that all ranks follow them after the same step.
  * Signals precede requests, and the first request precedes the second. */
-enum erg_trainer_wish {
+enum erg_trainer_input {
     ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
     ERG_TRAINER_SAVE = -2,    /* a checkpoint */
 };

@@ -116,7 +116,7 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
     if (one->targets > all->targets)
         all->targets = one->targets;
     if (one->signal && (!all->signal || (all->signal < 0 && one->signal > all->signal)))
-        all->signal = one->signal; /* wishes are negative */
+        all->signal = one->signal; /* demands are negative */
     all->unreadable = all->unreadable || one->unreadable;
     all->waited_s = fmax(all->waited_s, one->waited_s);
     all->writes = all->writes || one->writes;

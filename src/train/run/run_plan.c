@@ -27,14 +27,14 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
                         struct erg_error *err)
 {
     struct erg_goal goal = {.objective = ERG_FASTEST};
-    struct erg_plan_wish wish = {.method = options->method, .number = options->point};
+    struct erg_plan_input input = {.method = options->method, .number = options->point};
     if (options->deadline_s > 0)
         goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = options->deadline_s};
     else if (options->energy_budget_j > 0)
         goal.energy_j = options->energy_budget_j;
     if (options->deadline_s > 0 || options->energy_budget_j > 0)
-        wish.goal = &goal;
-    return erg_plan_select(plan, &wish, err);
+        input.goal = &goal;
+    return erg_plan_select(plan, &input, err);
 }
 
 int erg_run_plan_parse(struct erg_plan **out, const char *name, const char *text, size_t length,

@@ -169,7 +169,7 @@ int erg_train_open_auto(struct erg_train **out, const char *job,
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
     train->options = taken;
     if (asked)
-        train->tuning = (struct erg_train_tuning){.on = true, .asked = *asked};
+        train->tuning = (struct erg_way_search){.on = true, .asked = *asked};
     if (train->options.folder)
         train->options.folder = train->folder = erg_xstrdup(train->options.folder);
     if (train->options.init)
@@ -260,7 +260,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
 }
 
 /* This rank's request after the next step; rank 0 watches the time for all. */
-static int wish(struct erg_train *train)
+static int demand(struct erg_train *train)
 {
     const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;
     if (train->stop)
@@ -436,8 +436,8 @@ static double follow_point(struct erg_train *train, double slowdown)
     const size_t before = plan->selected.point;
     const struct erg_goal goal = {.objective = ERG_LEAST_ENERGY,
                                   .deadline_s = (1 + slack) * slowdown * train->own_point_s};
-    const struct erg_plan_wish wish = {.goal = &goal};
-    if (erg_plan_select(plan, &wish, NULL) == 0 && plan->selected.point != before) {
+    const struct erg_plan_input input = {.goal = &goal};
+    if (erg_plan_select(plan, &input, NULL) == 0 && plan->selected.point != before) {
         erg_train_put_into_force(train, true);
         if (erg_train_tells(train))
             erg_log(ERG_LOG_INFO, "the scheduler's plan: on at point %zu of '%s'",
@@ -500,7 +500,7 @@ static int make_step(struct erg_train *train, struct erg_train_step *step, struc
         erg_trainer_note_power(train->trainer, end_window(train));
         begin_window(train);
     }
-    return erg_trainer_step(train->trainer, wish(train), step, err);
+    return erg_trainer_step(train->trainer, demand(train), step, err);
 }
 
 int erg_train_step(struct erg_train *train, struct erg_error *err)

@@ -225,7 +225,7 @@ static void select_way(struct erg_train *train, size_t way, const char *rule)
  * added. */
 static void list_ways(struct erg_train *train, bool clocks)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     const struct erg_plan *plan = train->plan;
     tuning->count = erg_run_ways_list(tuning->ways, plan, clocks, &tuning->asked.goal);
     tuning->best = tuning->kept ? erg_run_ways_find(tuning->ways, tuning->count, plan, clocks) : 0;
@@ -240,7 +240,7 @@ static void list_ways(struct erg_train *train, bool clocks)
 
 int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *err)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     char *path = path_of(train, "plan.json"), *text = NULL;
     int result = erg_train_tells(train) ? make_plan(train, path, &text, err) : 0;
     train->options.plan = train->plan_file = path;
@@ -318,7 +318,7 @@ static int agree_on_clocks(const struct erg_train *train, bool *set, struct erg_
 
 int erg_train_tune_begin(struct erg_train *train, struct erg_error *err)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     bool clocks;
     if (train->plan) {
         if (agree_on_clocks(train, &clocks, err) != 0)
@@ -363,7 +363,7 @@ static void keep_plan(struct erg_train *train)
 
 static void tell_end(struct erg_train *train)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     const struct erg_trials *trials = &tuning->trials;
     const struct erg_goal *goal = &trials->options.goal;
     struct erg_text text = {0};
@@ -403,7 +403,7 @@ struct rank_block {
 /* World call: time and energy of the ended block on all ranks. */
 static int gather_block(struct erg_train *train, struct erg_trial_block *all, struct erg_error *err)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     struct rank_block *blocks = erg_xcalloc((size_t)train->env.world, sizeof *blocks);
     struct erg_rank_numbers numbers;
     const double steps = (double)tuning->trials.steps;
@@ -435,7 +435,7 @@ static int gather_block(struct erg_train *train, struct erg_trial_block *all, st
 /* World call. */
 static int end_block(struct erg_train *train, struct erg_error *err)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     struct erg_trials *trials = &tuning->trials;
     struct erg_trial_block block;
     const size_t before = trials->way;
@@ -462,7 +462,7 @@ static int end_block(struct erg_train *train, struct erg_error *err)
 
 int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     if (tuning->count < 2 || (tuning->done == 0 && disturbed))
         return 0;
     if (tuning->done == 0) { /* this step has fixed the measurements from now on */
@@ -479,7 +479,7 @@ int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_erro
 
 void erg_train_tune_release(struct erg_train *train)
 {
-    struct erg_train_tuning *tuning = &train->tuning;
+    struct erg_way_search *tuning = &train->tuning;
     struct erg_rank_numbers ignored;
     if (tuning->done > 0)
         erg_rank_meter_end(&train->meter, &tuning->mark, &ignored);
@@ -488,7 +488,7 @@ void erg_train_tune_release(struct erg_train *train)
     for (size_t i = 0; i < tuning->texts.count; i++)
         free(tuning->texts.items[i]);
     free(tuning->texts.items);
-    *tuning = (struct erg_train_tuning){0};
+    *tuning = (struct erg_way_search){0};
 }
 
 /* ---- messages ---- */

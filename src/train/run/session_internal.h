@@ -20,7 +20,7 @@
 #include <signal.h>
 
 /* For a run that searches for the best way to train. */
-struct erg_train_tuning {
+struct erg_way_search {
     bool on; /* it does */
     struct erg_train_auto asked;
     bool kept; /* the best is that which an earlier start of the run has found */
@@ -62,7 +62,7 @@ struct erg_train {
     struct erg_plan *plan; /* that the run is trained by; NULL: none */
     char *plan_text;       /* of its file */
     struct erg_run_expected expected;
-    struct erg_train_tuning tuning;
+    struct erg_way_search tuning;
     struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
     size_t most[ERG_RANK_ITEMS]; /* the memory of the rank with most */

@@ -2,14 +2,15 @@
  * Submitting live jobs: a job is checked, its folder made, and Slurm told to keep it, held, until
  * the controller places it.
  */
-#ifndef ERG_API_SUBMITTING_H
-#define ERG_API_SUBMITTING_H
+#ifndef ERG_API_SUBMIT_JOB_H
+#define ERG_API_SUBMIT_JOB_H
 
 #include "cluster/live/job_folder.h"
 #include "cluster/live/live_file.h"
 
-/* The wish, with one of `job`, `like` and `resume`. base/given.h has the values for "not given". */
-struct erg_submit_wish {
+/* The input, with one of `job`, `like` and `resume`. base/given.h has the values for "not given".
+ */
+struct erg_submit_input {
     const char *job;    /* a job's file, for ergon train */
     const char *like;   /* MODEL:BATCH:ITERATIONS of a program that trains */
     const char *resume; /* the folder of a job that has left Slurm */
@@ -33,7 +34,7 @@ struct erg_submitted {
 
 /* Released also after a failure. */
 int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live,
-               const struct erg_submit_wish *wish, struct erg_error *err);
+               const struct erg_submit_input *input, struct erg_error *err);
 void erg_submitted_release(struct erg_submitted *submitted);
 
 /* "HH:MM:SS" from now on, or a time as 2026-01-31T12:00 here, in seconds since 1970. */

@@ -6,18 +6,18 @@
  * the study's repeats, windows of whole steps that take as long as the study says. Where there are
  * GPUs it is recorded into points/ID.rec.
  */
-#ifndef ERG_API_MEASURING_H
-#define ERG_API_MEASURING_H
+#ifndef ERG_API_MEASURE_POINT_H
+#define ERG_API_MEASURE_POINT_H
 
 #include "characterize/study_run.h"
 
-struct erg_measuring {
+struct erg_measure_context {
     const char *program; /* ergon's own */
     const char *folder;  /* of the study */
 };
 
-/* For erg_study_run.point, one at a time; `context`: a struct erg_measuring. Beside it the point is
- * emulated into twins/ID.json. */
+/* For erg_study_run.point, one at a time; `context`: a struct erg_measure_context. Beside it the
+ * point is emulated into twins/ID.json. */
 int erg_measure_point(void *context, const struct erg_study_point *point,
                       struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err);

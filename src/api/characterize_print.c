@@ -1,5 +1,5 @@
 /* Studies as tables. */
-#include "api/characterizing_print.h"
+#include "api/characterize_print.h"
 
 #include "base/table.h"
 #include "io/print.h"
@@ -29,7 +29,7 @@ static void add_mark(struct erg_table *table, const struct erg_collected *mark)
     erg_table_add(table, "%s", mark->equal ? "=" : "");
 }
 
-void erg_characterizing_print_points(FILE *out, const struct erg_characterizing *at)
+void erg_characterize_print_points(FILE *out, const struct erg_characterize_call *at)
 {
     static const char *const heads[] = {"point", "status", "time",       "energy",
                                         "power", "heat",   "busy clock", ""};
@@ -46,7 +46,7 @@ void erg_characterizing_print_points(FILE *out, const struct erg_characterizing 
             by_status[ERG_RESULT_SKIPPED]);
 }
 
-void erg_characterizing_print_findings(FILE *out, const struct erg_characterizing *at)
+void erg_characterize_print_findings(FILE *out, const struct erg_characterize_call *at)
 {
     const struct erg_findings *findings = &at->findings;
     for (size_t i = 0; i < findings->count; i++) {
@@ -57,7 +57,7 @@ void erg_characterizing_print_findings(FILE *out, const struct erg_characterizin
     }
 }
 
-void erg_characterizing_print_list(FILE *out, const struct erg_characterizing *at)
+void erg_characterize_print_list(FILE *out, const struct erg_characterize_call *at)
 {
     const json_t *document = at->document;
     const json_t *mark;

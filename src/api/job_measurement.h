@@ -6,14 +6,14 @@
  * A run is ended as soon as enough steps were measured, and writes no checkpoint. Its files stay in
  * the job's folder: measured.TYPE.yaml, and measured.TYPE with its log and metrics.
  */
-#ifndef ERG_API_JOB_MEASURING_H
-#define ERG_API_JOB_MEASURING_H
+#ifndef ERG_API_JOB_MEASUREMENT_H
+#define ERG_API_JOB_MEASUREMENT_H
 
 #include "base/text.h"
 #include "cluster/live/live_file.h"
 #include "job/job.h"
 
-struct erg_job_measuring {
+struct erg_job_measurement {
     const struct erg_live_file *live;
     const char *folder; /* of the job, with its job.yaml */
     const struct erg_job *job;
@@ -33,7 +33,7 @@ struct erg_job_measuring {
  * without an answer is found by its comment, and cancelled; if Slurm does not answer then, either,
  * a warning names the comment.
  */
-int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
+int erg_job_measure(struct erg_text *rows, const struct erg_job_measurement *measuring,
                     struct erg_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* The main job with all that it writes: devices, memory warned of, plan, page and tables. */
 #define _DEFAULT_SOURCE /* strsep */
-#include "api/optimizing.h"
+#include "api/optimize_call.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int erg_optimizing_methods(struct erg_optimizing *at, const char *list, struct erg_error *err)
+int erg_optimize_call_methods(struct erg_optimize_call *at, const char *list, struct erg_error *err)
 {
     bool *methods = at->methods;
     for (int i = 0; i < ERG_METHOD_COUNT; i++)
@@ -34,7 +34,7 @@ int erg_optimizing_methods(struct erg_optimizing *at, const char *list, struct e
     return status;
 }
 
-int erg_optimizing_open(struct erg_optimizing *at, struct erg_error *err)
+int erg_optimize_call_open(struct erg_optimize_call *at, struct erg_error *err)
 {
     const struct erg_job *job = at->job;
     struct erg_real_request request = {
@@ -157,7 +157,7 @@ static int write_files(const char *folder, const json_t *document, const struct 
 
 /* ---- the run ---- */
 
-int erg_optimizing_run(struct erg_optimizing *at, struct erg_error *err)
+int erg_optimize_call_run(struct erg_optimize_call *at, struct erg_error *err)
 {
     struct erg_text store = {0};
     struct erg_optimize_request request = {.job = at->job};
@@ -178,7 +178,7 @@ int erg_optimizing_run(struct erg_optimizing *at, struct erg_error *err)
     return status ? -1 : 0;
 }
 
-void erg_optimizing_release(struct erg_optimizing *at)
+void erg_optimize_call_release(struct erg_optimize_call *at)
 {
     erg_real_close(at->real);
     json_decref(at->document);

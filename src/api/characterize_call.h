@@ -1,13 +1,13 @@
 /* Studies run in a folder, or read back from it, with their figures and findings. */
-#ifndef ERG_API_CHARACTERIZING_H
-#define ERG_API_CHARACTERIZING_H
+#ifndef ERG_API_CHARACTERIZE_CALL_H
+#define ERG_API_CHARACTERIZE_CALL_H
 
 #include "characterize/findings.h"
 #include "characterize/study_run.h"
 #include "report/figures/figures.h"
 
-/* The wish; NULL texts are not given. */
-struct erg_characterizing_wish {
+/* NULL texts are not given. */
+struct erg_characterize_input {
     const char *file;   /* of the study; NULL: redraw only */
     const char *folder; /* NULL: the study's name */
     bool list;          /* lists the points to run, and runs none */
@@ -24,8 +24,8 @@ struct erg_characterizing_wish {
     size_t other_count;
 };
 
-struct erg_characterizing {
-    const struct erg_characterizing_wish *wish;
+struct erg_characterize_call {
+    const struct erg_characterize_input *input;
     char *folder; /* NULL with `list` and no folder */
     struct erg_study_tally tally;
     struct erg_collection *collection; /* NULL with `list` */
@@ -35,11 +35,11 @@ struct erg_characterizing {
 
 /* Failed points are not a failure of the call: the tally counts them. The caller releases it in any
  * case. */
-int erg_characterizing_run(struct erg_characterizing *at,
-                           const struct erg_characterizing_wish *wish, struct erg_error *err);
-void erg_characterizing_release(struct erg_characterizing *at);
+int erg_characterize_call_run(struct erg_characterize_call *at,
+                              const struct erg_characterize_input *input, struct erg_error *err);
+void erg_characterize_call_release(struct erg_characterize_call *at);
 
 /* The status of a whole run: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits. */
-int erg_characterizing_judge(const struct erg_characterizing *at, struct erg_error *err);
+int erg_characterize_call_judge(const struct erg_characterize_call *at, struct erg_error *err);
 
 #endif

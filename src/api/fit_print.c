@@ -1,5 +1,5 @@
 /* A fitted engine as tables. */
-#include "api/fitting_print.h"
+#include "api/fit_print.h"
 
 #include "base/table.h"
 #include "io/print.h"
@@ -45,7 +45,7 @@ static void add_known(struct erg_table *table, const char *sign, double value, c
 }
 
 /* The measurements of the runs. */
-static void add_runs(struct erg_text *text, const struct erg_fitting *at)
+static void add_runs(struct erg_text *text, const struct erg_fit_call *at)
 {
     static const char *const heads[] = {"run",    "device", "layout",    "steps",
                                         "step",   "spread", "tok/s",     "predicted",
@@ -70,14 +70,14 @@ static void add_runs(struct erg_text *text, const struct erg_fitting *at)
         erg_table_add(&table, "%.3g J", erg_fitting_j(at, row));
         erg_table_add(&table, "%s", "");
     }
-    if (at->wish->run_count) {
+    if (at->input->run_count) {
         erg_table_text(text, &table, "");
         erg_text_add(text, "\n");
     }
     erg_table_release(&table);
 }
 
-void erg_fitting_print(FILE *out, const struct erg_fitting *at)
+void erg_fit_print(FILE *out, const struct erg_fit_call *at)
 {
     struct erg_table constants = {.columns = 4}, errors = {.columns = 4};
     struct erg_text text = {0}, untold = {0};
@@ -106,8 +106,8 @@ void erg_fitting_print(FILE *out, const struct erg_fitting *at)
     erg_table_text(&text, &constants, "");
     erg_text_add(&text, "\n");
     erg_table_text(&text, &errors, "");
-    erg_text_printf(&text, "\n%zu rows; held out in %ld folds:", at->rows.count, at->wish->folds);
-    for (long fold = 0; fold < at->wish->folds; fold++)
+    erg_text_printf(&text, "\n%zu rows; held out in %ld folds:", at->rows.count, at->input->folds);
+    for (long fold = 0; fold < at->input->folds; fold++)
         erg_text_printf(&text, " %.2f %%", 100 * at->fit.fold_mean[fold]);
     const size_t worst = at->fit.fitted.worst;
     const struct erg_fit_row *row = &at->rows.items[worst];

@@ -1,10 +1,10 @@
 /* Submits live jobs. */
 #define _GNU_SOURCE /* strptime, realpath */
 
-#include "api/submitting.h"
+#include "api/submit_job.h"
 #include "base/quantity.h"
 
-#include "api/job_measuring.h"
+#include "api/job_measurement.h"
 #include "api/live_layout.h"
 #include "api/managed_plan.h"
 #include "base/interrupt.h"
@@ -32,11 +32,11 @@ enum {
 
 struct submitting {
     const struct erg_live_file *live;
-    const struct erg_submit_wish *wish;
+    const struct erg_submit_input *input;
     struct erg_submitted *out;
     struct erg_arena arena;
     struct erg_live_request request;
-    struct erg_job *job;     /* of wish->job */
+    struct erg_job *job;     /* of input->job */
     const char *plan;        /* file of a plan for it; NULL: none */
     struct erg_text profile; /* profile.csv */
     struct erg_text types;   /* that it speaks of */
@@ -70,41 +70,41 @@ int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error 
 
 static int fill_request(struct submitting *at, struct erg_error *err)
 {
-    const struct erg_submit_wish *wish = at->wish;
+    const struct erg_submit_input *input = at->input;
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_live_request *request = &at->request;
     char *directory = realpath(".", NULL);
     request->submitted_unix_s = (double)time(NULL);
-    request->deadline_unix_s = isnan(wish->deadline_unix_s) ? INFINITY : wish->deadline_unix_s;
-    request->weight = isnan(wish->weight) ? 1 : wish->weight;
+    request->deadline_unix_s = isnan(input->deadline_unix_s) ? INFINITY : input->deadline_unix_s;
+    request->weight = isnan(input->weight) ? 1 : input->weight;
     request->uid = geteuid();
-    request->type = wish->type;
-    request->per_node = wish->per_node;
+    request->type = input->type;
+    request->per_node = input->per_node;
     request->directory = directory ? erg_arena_strdup(&at->arena, directory) : NULL;
-    if (wish->gpus != ERG_NOT_GIVEN)
-        request->gpus = (int)wish->gpus;
-    request->gpus_most = wish->gpus_most != ERG_NOT_GIVEN ? (int)wish->gpus_most
+    if (input->gpus != ERG_NOT_GIVEN)
+        request->gpus = (int)input->gpus;
+    request->gpus_most = input->gpus_most != ERG_NOT_GIVEN ? (int)input->gpus_most
                          : request->trains && request->gpus < fleet->gpus / PLANNED
                              ? PLANNED * request->gpus
                              : fleet->gpus;
     free(directory);
-    if (wish->gpus_most == ERG_NOT_GIVEN && request->gpus > fleet->gpus)
+    if (input->gpus_most == ERG_NOT_GIVEN && request->gpus > fleet->gpus)
         return erg_fail(err, ERG_INFEASIBLE, "%d GPUs were asked for, and the cluster has %d",
                         request->gpus, fleet->gpus);
-    if (request->gpus > request->gpus_most && wish->gpus == ERG_NOT_GIVEN)
+    if (request->gpus > request->gpus_most && input->gpus == ERG_NOT_GIVEN)
         request->gpus = request->gpus_most; /* as the job's file was for more */
     if (request->gpus > request->gpus_most)
         return erg_fail(err, ERG_USAGE, "--gpus %d are more than --at-most %d", request->gpus,
                         request->gpus_most);
-    if (wish->type && erg_fleet_type(fleet, wish->type) < 0)
+    if (input->type && erg_fleet_type(fleet, input->type) < 0)
         return erg_fail(err, ERG_USAGE, "the cluster has no GPUs of the type '%s', expected %s",
-                        wish->type, erg_fleet_type_names(fleet, &at->arena));
+                        input->type, erg_fleet_type_names(fleet, &at->arena));
     return 0;
 }
 
 static int type_of(const struct submitting *at)
 {
-    return at->wish->type ? erg_fleet_type(&at->live->fleet, at->wish->type) : -1;
+    return at->input->type ? erg_fleet_type(&at->live->fleet, at->input->type) : -1;
 }
 
 /* Whether the published profiles speak of the workload on some type that may be used. */
@@ -135,7 +135,7 @@ static int look_into_profiles(struct submitting *at, bool *found, struct erg_err
 
 static int read_like(struct submitting *at, struct erg_error *err)
 {
-    const char *like = at->wish->like, *colon = strchr(like, ':');
+    const char *like = at->input->like, *colon = strchr(like, ':');
     const char *second = colon ? strchr(colon + 1, ':') : NULL;
     const char *dash = NULL;
     long batch, iterations;
@@ -160,7 +160,7 @@ static int read_like(struct submitting *at, struct erg_error *err)
 /* A script is copied, since users change theirs; of other programs the path stays. */
 static int read_program(struct submitting *at, struct erg_error *err)
 {
-    const char *name = at->wish->arguments[0];
+    const char *name = at->input->arguments[0];
     struct stat info;
     char head[2] = "", *path = realpath(name, NULL);
     if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -181,13 +181,13 @@ static int read_program(struct submitting *at, struct erg_error *err)
                           "and its interpreter",
                           name);
     const char *base = strrchr(path, '/') + 1;
-    const char **command = erg_arena_alloc(&at->arena, at->wish->argument_count * sizeof *command);
-    for (size_t i = 0; i < at->wish->argument_count; i++)
-        command[i] = at->wish->arguments[i];
+    const char **command = erg_arena_alloc(&at->arena, at->input->argument_count * sizeof *command);
+    for (size_t i = 0; i < at->input->argument_count; i++)
+        command[i] = at->input->arguments[i];
     command[0] = erg_arena_strdup(&at->arena, path);
     at->request.name = erg_arena_strdup(&at->arena, base);
     at->request.command = command;
-    at->request.command_count = at->wish->argument_count;
+    at->request.command_count = at->input->argument_count;
     free(path);
     return result;
 }
@@ -209,8 +209,8 @@ static int prepare_program(struct submitting *at, struct erg_error *err)
                        err, ERG_INFEASIBLE,
                        "the profiles in '%s' have no GPUs of %s that run %s-%s with a batch of %ld",
                        at->live->profiles,
-                       at->wish->type ? at->wish->type
-                                      : erg_fleet_type_names(&at->live->fleet, &at->arena),
+                       at->input->type ? at->input->type
+                                       : erg_fleet_type_names(&at->live->fleet, &at->arena),
                        at->request.family, at->request.size, at->request.batch);
 }
 
@@ -275,7 +275,7 @@ static int make_profile(struct submitting *at, struct erg_error *err)
     if (result == 0 && !found)
         result = erg_fail(err, ERG_INFEASIBLE,
                           "the speed of %s on the GPUs of the cluster is unknown: %s%s",
-                          at->wish->job, unknown.data,
+                          at->input->job, unknown.data,
                           at->live->profiles ? "; the live file's profiles lack it, too" : "");
     erg_text_release(&unknown);
     return result;
@@ -286,12 +286,13 @@ static int set_options(struct submitting *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     struct erg_managed_options options;
-    erg_managed_options_split(&options, at->wish->arguments, at->wish->argument_count, &at->arena);
+    erg_managed_options_split(&options, at->input->arguments, at->input->argument_count,
+                              &at->arena);
     if (options.with_count && !options.plan)
         return erg_fail(err, ERG_USAGE, "%s needs --plan", options.with[0]);
     at->plan = options.plan;
     request->command =
-        erg_arena_alloc(&at->arena, (at->wish->argument_count + 2) * sizeof *request->command);
+        erg_arena_alloc(&at->arena, (at->input->argument_count + 2) * sizeof *request->command);
     for (size_t i = 0; i < options.without_count; i++)
         request->command[request->command_count++] = options.without[i];
     for (size_t i = 0; i < options.with_count; i++)
@@ -303,7 +304,7 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     char family[80], size[32];
-    if (erg_live_layout_load(&at->job, at->wish->job, err) != 0)
+    if (erg_live_layout_load(&at->job, at->input->job, err) != 0)
         return -1;
     const struct erg_job *job = at->job;
     if (!job->training)
@@ -313,8 +314,8 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
             err, ERG_FAILED,
             "%s: key 'cluster.more_nodes': a managed job has GPUs of one kind at a time",
             job->path);
-    for (size_t i = 0; i < at->wish->argument_count; i++) {
-        const char *option = at->wish->arguments[i];
+    for (size_t i = 0; i < at->input->argument_count; i++) {
+        const char *option = at->input->arguments[i];
         static const char *const own[] = {"--auto", "--output", "-o", "--fresh"};
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
             if (strncmp(option, own[k], strlen(own[k])) == 0)
@@ -374,15 +375,15 @@ static int measure(struct submitting *at, struct erg_error *err)
 {
     struct erg_managed_options options;
     erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
-    const struct erg_job_measuring measuring = {.live = at->live,
-                                                .folder = at->out->folder,
-                                                .job = at->job,
-                                                .program = at->wish->program,
-                                                .options = options.without,
-                                                .option_count = options.without_count,
-                                                .plans = erg_live_layout_plans(&at->request),
-                                                .limit_s = at->wish->measure_s};
-    if (!(at->wish->measure_s > 0))
+    const struct erg_job_measurement measuring = {.live = at->live,
+                                                  .folder = at->out->folder,
+                                                  .job = at->job,
+                                                  .program = at->input->program,
+                                                  .options = options.without,
+                                                  .option_count = options.without_count,
+                                                  .plans = erg_live_layout_plans(&at->request),
+                                                  .limit_s = at->input->measure_s};
+    if (!(at->input->measure_s > 0))
         return 0;
     if (at->profile.count)
         return erg_job_measure(&at->profile, &measuring, err);
@@ -428,7 +429,7 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
     uint32_t id;
     const char *comment = comment_of(at);
     erg_text_add(&wrap, "--wrap=exec ");
-    erg_subprocess_quote(&wrap, at->wish->program);
+    erg_subprocess_quote(&wrap, at->input->program);
     erg_text_add(&wrap, " run-job ");
     erg_subprocess_quote(&wrap, at->out->folder);
     const char *const words[] = {
@@ -470,7 +471,7 @@ static int submit_new(struct submitting *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
-    if ((at->wish->job ? prepare_training(at, err) : prepare_program(at, err)) != 0 ||
+    if ((at->input->job ? prepare_training(at, err) : prepare_program(at, err)) != 0 ||
         erg_job_folder_token(out->token, err) != 0 ||
         erg_job_folder_make(&out->folder, at->live->slurm.spool, out->token, err) != 0)
         return -1;
@@ -499,13 +500,13 @@ static int submit_again(struct submitting *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
-    char *path = realpath(at->wish->resume, NULL), *spool = realpath(at->live->slurm.spool, NULL);
+    char *path = realpath(at->input->resume, NULL), *spool = realpath(at->live->slurm.spool, NULL);
     const char *name = path ? strrchr(path, '/') : NULL;
     int result = 0;
     if (!name || !spool || strlen(name + 1) != ERG_TOKEN_LENGTH ||
         strncmp(path, spool, (size_t)(name - path)) != 0 || spool[name - path])
         result = erg_fail(err, ERG_FAILED, "'%s' is not a job's folder in the spool '%s'",
-                          at->wish->resume, at->live->slurm.spool);
+                          at->input->resume, at->live->slurm.spool);
     if (result == 0) {
         snprintf(out->token, sizeof out->token, "%s", name + 1);
         out->folder = erg_file_path(at->live->slurm.spool, out->token);
@@ -521,11 +522,11 @@ static int submit_again(struct submitting *at, struct erg_error *err)
 }
 
 int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live,
-               const struct erg_submit_wish *wish, struct erg_error *err)
+               const struct erg_submit_input *input, struct erg_error *err)
 {
-    struct submitting at = {.live = live, .wish = wish, .out = submitted};
+    struct submitting at = {.live = live, .input = input, .out = submitted};
     *submitted = (struct erg_submitted){0};
-    int result = wish->resume ? submit_again(&at, err) : submit_new(&at, err);
+    int result = input->resume ? submit_again(&at, err) : submit_new(&at, err);
     submitted->types = at.types.data;
     erg_arena_release(&at.arena);
     erg_text_release(&at.profile);

@@ -1,5 +1,5 @@
 /* The work of a live job's batch script. */
-#include "api/job_running.h"
+#include "api/job_run.h"
 
 #include "api/live_layout.h"
 #include "api/managed_plan.h"

@@ -7,8 +7,8 @@
  * run's; ERGON_PLAN, the file that the controller leaves; ERGON_JOB_SECRET and, on several nodes,
  * ERGON_HOST. SIGUSR1 asks it to save and to exit with 85.
  */
-#ifndef ERG_API_JOB_RUNNING_H
-#define ERG_API_JOB_RUNNING_H
+#ifndef ERG_API_JOB_RUN_H
+#define ERG_API_JOB_RUN_H
 
 #include "ergon/error.h"
 

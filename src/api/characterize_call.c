@@ -1,7 +1,7 @@
 /* Studies run in a folder, or read back from it, with their figures and findings. */
-#include "api/characterizing.h"
+#include "api/characterize_call.h"
 
-#include "api/measuring.h"
+#include "api/measure_point.h"
 #include "characterize/emulate_point.h"
 
 #include "base/text.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the wish ---- */
+/* ---- the input ---- */
 
 enum { MOST_FIGURES = 16 };
 
@@ -67,7 +67,7 @@ static json_t *marks_json(const struct erg_collection *collection)
     return marks;
 }
 
-static void make_document(struct erg_characterizing *at)
+static void make_document(struct erg_characterize_call *at)
 {
     at->document = erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:o, s:o, s:o}", "schema", "ergon.characterization", "schema_version",
@@ -76,7 +76,7 @@ static void make_document(struct erg_characterizing *at)
 }
 
 /* Only of the points to run. */
-static void list_document(struct erg_characterizing *at, const struct erg_study *study)
+static void list_document(struct erg_characterize_call *at, const struct erg_study *study)
 {
     json_t *marks = json_array();
     for (size_t i = 0; i < study->mark_count; i++) {
@@ -93,7 +93,7 @@ static void list_document(struct erg_characterizing *at, const struct erg_study 
 
 /* ---- figures and findings ---- */
 
-static int write_findings(const struct erg_characterizing *at, struct erg_error *err)
+static int write_findings(const struct erg_characterize_call *at, struct erg_error *err)
 {
     json_t *document = erg_findings_json(&at->findings);
     char *path = erg_file_path(at->folder, "findings.json");
@@ -103,15 +103,15 @@ static int write_findings(const struct erg_characterizing *at, struct erg_error 
     return result;
 }
 
-static int check(struct erg_characterizing *at, struct erg_error *err)
+static int check(struct erg_characterize_call *at, struct erg_error *err)
 {
-    const size_t others = at->wish->other_count;
+    const size_t others = at->input->other_count;
     struct erg_collection **collections = erg_xcalloc(others + 1, sizeof *collections);
     size_t count = 0;
     int result = 0;
     collections[count++] = at->collection;
     for (size_t i = 0; i < others && result == 0; i++) {
-        result = erg_collection_load(&collections[count], at->wish->others[i], err);
+        result = erg_collection_load(&collections[count], at->input->others[i], err);
         count += result == 0;
     }
     if (result == 0)
@@ -122,17 +122,17 @@ static int check(struct erg_characterizing *at, struct erg_error *err)
     return result == 0 ? write_findings(at, err) : -1;
 }
 
-static int draw(struct erg_characterizing *at, struct erg_error *err)
+static int draw(struct erg_characterize_call *at, struct erg_error *err)
 {
     int numbers[MOST_FIGURES];
-    struct erg_figures_wish wish = {
+    struct erg_figures_input input = {
         .numbers = numbers,
-        .right = (enum erg_figure_right)at->wish->right,
+        .right = (enum erg_figure_right)at->input->right,
         .findings = &at->findings,
     };
-    if (parse_figures(numbers, &wish.count, at->wish->figures, err) != 0 ||
+    if (parse_figures(numbers, &input.count, at->input->figures, err) != 0 ||
         erg_collection_load(&at->collection, at->folder, err) != 0 || check(at, err) != 0 ||
-        erg_figures_write(at->folder, at->collection, &wish, err) != 0)
+        erg_figures_write(at->folder, at->collection, &input, err) != 0)
         return -1;
     make_document(at);
     return 0;
@@ -140,17 +140,17 @@ static int draw(struct erg_characterizing *at, struct erg_error *err)
 
 /* ---- running ---- */
 
-static int run_points(struct erg_characterizing *at, const struct erg_study *study,
+static int run_points(struct erg_characterize_call *at, const struct erg_study *study,
                       struct erg_error *err)
 {
     const bool measures = strcmp(study->measuring.device, "emulated") != 0;
-    struct erg_measuring measuring = {.program = at->wish->program, .folder = at->folder};
+    struct erg_measure_context measuring = {.program = at->input->program, .folder = at->folder};
     const struct erg_study_run run = {
         .study = study,
         .folder = at->folder,
-        .only = at->wish->only,
-        .jobs = measures ? 1 : at->wish->jobs,
-        .retry = at->wish->retry,
+        .only = at->input->only,
+        .jobs = measures ? 1 : at->input->jobs,
+        .retry = at->input->retry,
         .point = measures ? erg_measure_point : erg_emulate_point,
         .context = measures ? (void *)&measuring : (void *)(uintptr_t)at->folder,
     };
@@ -164,24 +164,24 @@ static int run_points(struct erg_characterizing *at, const struct erg_study *stu
     return result;
 }
 
-static int run_study(struct erg_characterizing *at, struct erg_error *err)
+static int run_study(struct erg_characterize_call *at, struct erg_error *err)
 {
-    const struct erg_characterizing_wish *wish = at->wish;
+    const struct erg_characterize_input *input = at->input;
     const struct erg_study_change change = {
-        .seeded = wish->seeded,
-        .seed = wish->seed,
-        .transient_s = wish->transient_s,
-        .sensor = wish->sensor,
-        .device = wish->device,
+        .seeded = input->seeded,
+        .seed = input->seed,
+        .transient_s = input->transient_s,
+        .sensor = input->sensor,
+        .device = input->device,
     };
     struct erg_study *study;
     int numbers[MOST_FIGURES], result = 0;
     size_t count;
-    if (parse_figures(numbers, &count, wish->figures, err) != 0 ||
-        erg_study_load(&study, wish->file, &change, err) != 0)
+    if (parse_figures(numbers, &count, input->figures, err) != 0 ||
+        erg_study_load(&study, input->file, &change, err) != 0)
         return -1;
-    at->folder = erg_xstrdup(wish->folder ? wish->folder : study->name);
-    if (wish->list)
+    at->folder = erg_xstrdup(input->folder ? input->folder : study->name);
+    if (input->list)
         list_document(at, study);
     else
         result = run_points(at, study, err);
@@ -190,16 +190,16 @@ static int run_study(struct erg_characterizing *at, struct erg_error *err)
 }
 
 /* Points by their files. */
-static void count_points(struct erg_characterizing *at)
+static void count_points(struct erg_characterize_call *at)
 {
     for (size_t i = 0; i < at->collection->count; i++)
         if (!at->collection->marks[i].equal)
             at->tally.by_status[at->collection->marks[i].result->status]++;
 }
 
-static int redraw(struct erg_characterizing *at, struct erg_error *err)
+static int redraw(struct erg_characterize_call *at, struct erg_error *err)
 {
-    at->folder = erg_xstrdup(at->wish->folder);
+    at->folder = erg_xstrdup(at->input->folder);
     if (draw(at, err) != 0)
         return -1;
     count_points(at);
@@ -207,14 +207,14 @@ static int redraw(struct erg_characterizing *at, struct erg_error *err)
     return 0;
 }
 
-int erg_characterizing_run(struct erg_characterizing *at,
-                           const struct erg_characterizing_wish *wish, struct erg_error *err)
+int erg_characterize_call_run(struct erg_characterize_call *at,
+                              const struct erg_characterize_input *input, struct erg_error *err)
 {
-    *at = (struct erg_characterizing){.wish = wish};
-    return wish->file ? run_study(at, err) : redraw(at, err);
+    *at = (struct erg_characterize_call){.input = input};
+    return input->file ? run_study(at, err) : redraw(at, err);
 }
 
-void erg_characterizing_release(struct erg_characterizing *at)
+void erg_characterize_call_release(struct erg_characterize_call *at)
 {
     free(at->folder);
     erg_findings_release(&at->findings);
@@ -222,7 +222,7 @@ void erg_characterizing_release(struct erg_characterizing *at)
     json_decref(at->document);
 }
 
-int erg_characterizing_judge(const struct erg_characterizing *at, struct erg_error *err)
+int erg_characterize_call_judge(const struct erg_characterize_call *at, struct erg_error *err)
 {
     const struct erg_study_tally *tally = &at->tally;
     size_t total = 0;

@@ -1,5 +1,5 @@
 /* A simulation as a table. */
-#include "api/simulating_print.h"
+#include "api/simulate_print.h"
 
 #include "base/table.h"
 #include "io/print.h"
@@ -24,8 +24,8 @@ static void add_share(struct erg_table *table, const char *what, double share)
     erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
 }
 
-void erg_simulating_print(FILE *out, const struct erg_simulating *at,
-                          const struct erg_simulated *result)
+void erg_simulate_print(FILE *out, const struct erg_simulate_call *at,
+                        const struct erg_simulated *result)
 {
     const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};

@@ -2,8 +2,8 @@
  * An engine's constants fitted to measured iterations, of a table and of runs of training, with the
  * machine that they were measured on.
  */
-#ifndef ERG_API_FITTING_H
-#define ERG_API_FITTING_H
+#ifndef ERG_API_FIT_CALL_H
+#define ERG_API_FIT_CALL_H
 
 #include "hardware/engine.h"
 #include "layout/time/fit.h"
@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 /* Texts that are NULL are not given. */
-struct erg_fitting_wish {
+struct erg_fit_input {
     const char *rows;        /* a table; NULL: only runs */
     const char *const *runs; /* folders of runs */
     size_t run_count;
@@ -22,8 +22,8 @@ struct erg_fitting_wish {
     long folds;
 };
 
-struct erg_fitting {
-    const struct erg_fitting_wish *wish;
+struct erg_fit_call {
+    const struct erg_fit_input *input;
     struct erg_fit_rows rows;  /* of the table, then of the runs */
     struct erg_cluster of_run; /* of the first run */
     struct erg_gpu gpu;        /* that all rows were measured on: its numbers alone */
@@ -34,22 +34,22 @@ struct erg_fitting {
     struct erg_fit fit;
 };
 
-/* Reads, fits, and writes the engine. The caller releases it in any case; the wish must outlive
+/* Reads, fits, and writes the engine. The caller releases it in any case; the input must outlive
  * it. */
-int erg_fitting_run(struct erg_fitting *at, const struct erg_fitting_wish *wish,
-                    struct erg_error *err);
-void erg_fitting_release(struct erg_fitting *at);
+int erg_fit_call_run(struct erg_fit_call *at, const struct erg_fit_input *input,
+                     struct erg_error *err);
+void erg_fit_call_release(struct erg_fit_call *at);
 
 /* A constant in the unit of an engine's file. */
 double erg_fitting_unit(const struct erg_engine *engine, const char *key);
 
 /* The fitted engine's prediction of a row: seconds, and joules of all its GPUs at the highest
  * clock; and the measured tokens/s. */
-double erg_fitting_s(const struct erg_fitting *at, size_t row);
-double erg_fitting_j(const struct erg_fitting *at, const struct erg_fit_row *row);
+double erg_fitting_s(const struct erg_fit_call *at, size_t row);
+double erg_fitting_j(const struct erg_fit_call *at, const struct erg_fit_row *row);
 double erg_fitting_rate(const struct erg_fit_row *row);
 
 /* Schema "ergon.fit"; owned by the caller. */
-json_t *erg_fitting_document(const struct erg_fitting *at);
+json_t *erg_fit_call_document(const struct erg_fit_call *at);
 
 #endif

@@ -1,6 +1,6 @@
 /* Points of a study measured on this machine, by `ergon train`, with their emulated twins. */
 #define _DEFAULT_SOURCE /* realpath */
-#include "api/measuring.h"
+#include "api/measure_point.h"
 
 #include "characterize/emulate_point.h"
 
@@ -27,7 +27,7 @@ enum { PROBE_STEPS = 4, LEAST_WARM_STEPS = 4, MOST_STEPS = 1000000 };
 static const double train_limit_s = 4 * 3600;
 
 struct measured_run {
-    const struct erg_measuring *measuring;
+    const struct erg_measure_context *measuring;
     const struct erg_study_point *point;
     struct erg_arena *arena;
     char *folder;      /* of the runs of this point */
@@ -482,7 +482,7 @@ static long round_up(double steps)
 
 static int measure(struct measured_run *at, struct erg_study_result *result, struct erg_error *err)
 {
-    const struct erg_study_measuring *measuring = at->point->measuring;
+    const struct erg_study_measurement *measuring = at->point->measuring;
     struct measured_windows windows;
     double step_s;
     if (erg_dir_make(at->folder, err) != 0 || write_tokens(at, err) != 0 ||
@@ -537,7 +537,7 @@ int erg_measure_point(void *context, const struct erg_study_point *point,
                       struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err)
 {
-    const struct erg_measuring *measuring = context;
+    const struct erg_measure_context *measuring = context;
     struct measured_run at = {.measuring = measuring, .point = point, .arena = arena};
     struct erg_text folder = {0};
     if (refuse(point, err) != 0)

@@ -1,5 +1,5 @@
 /* Measures a live job on one GPU of each type before it is submitted. */
-#include "api/job_measuring.h"
+#include "api/job_measurement.h"
 
 #include "api/live_layout.h"
 #include "base/clock.h"
@@ -121,7 +121,7 @@ static int write_model(const char *folder, const struct erg_model *model, long l
 
 /* A job of it on one GPU, measured.TYPE.cut.yaml, and the planner's rows. */
 static int cut_job(struct erg_text *rows, const struct type_run *run,
-                   const struct erg_job_measuring *measuring, long layers, struct erg_error *err)
+                   const struct erg_job_measurement *measuring, long layers, struct erg_error *err)
 {
     const struct erg_layout *own = &measuring->job->layout;
     const struct erg_layout one = {.tensor = 1,
@@ -162,7 +162,7 @@ static int find_planned(struct type_run *run, const struct erg_text *rows, struc
 
 /* Chooses what runs on one GPU: the job, or as much of it as fits. */
 static int plan_one(struct type_run *run, const struct erg_text *rows,
-                    const struct erg_job_measuring *measuring, struct erg_error *err)
+                    const struct erg_job_measurement *measuring, struct erg_error *err)
 {
     if (find_planned(run, rows, err) != 0)
         return -1;
@@ -186,7 +186,7 @@ static int plan_one(struct type_run *run, const struct erg_text *rows,
 /* ---- Slurm ---- */
 
 /* The job on one GPU: every step is logged, and no checkpoint is due. */
-static int write_job(const struct type_run *run, const struct erg_job_measuring *measuring,
+static int write_job(const struct type_run *run, const struct erg_job_measurement *measuring,
                      struct erg_error *err)
 {
     const struct erg_live_plan plan = {.type = run->type->name};
@@ -211,7 +211,7 @@ static int write_job(const struct type_run *run, const struct erg_job_measuring 
 
 /* "ergon train" as a command of the shell. */
 static void add_command(struct erg_text *out, const struct type_run *run,
-                        const struct erg_job_measuring *measuring)
+                        const struct erg_job_measurement *measuring)
 {
     char *job = path_of(measuring->folder, run->type, ".yaml");
     erg_text_add(out, "--wrap=exec ");
@@ -236,7 +236,7 @@ static void add_others(struct erg_text *out, const struct type_run *run,
             erg_text_printf(out, "%s%s", out->count ? "," : "--exclude=", fleet->types[t].hosts);
 }
 
-static int start(struct type_run *run, const struct erg_job_measuring *measuring,
+static int start(struct type_run *run, const struct erg_job_measurement *measuring,
                  struct erg_error *err)
 {
     struct erg_arena arena = {0};
@@ -290,7 +290,7 @@ static enum erg_engine_answer cancel(const struct erg_slurm_found *job, struct e
 }
 
 /* No job of the run stays, also none that Slurm got without an answer. */
-static void leave(const struct type_run *run, const struct erg_job_measuring *measuring)
+static void leave(const struct type_run *run, const struct erg_job_measurement *measuring)
 {
     struct erg_slurm_found job;
     struct erg_error why = {0};
@@ -340,7 +340,7 @@ static int end_run(struct type_run *run, struct erg_text *rows,
 }
 
 static int look(struct type_run *run, struct erg_text *rows,
-                const struct erg_job_measuring *measuring, bool late, struct erg_error *err)
+                const struct erg_job_measurement *measuring, bool late, struct erg_error *err)
 {
     char why[400] = "";
     struct erg_slurm_found job;
@@ -372,7 +372,7 @@ static int look(struct type_run *run, struct erg_text *rows,
 
 /* Fails only when interrupted. */
 static int start_all(struct type_run *runs, const struct erg_text *rows,
-                     const struct erg_job_measuring *measuring, struct erg_error *err)
+                     const struct erg_job_measurement *measuring, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &measuring->live->fleet;
     for (unsigned t = 0; t < fleet->types_count; t++) {
@@ -399,7 +399,7 @@ static int start_all(struct type_run *runs, const struct erg_text *rows,
     return 0;
 }
 
-int erg_job_measure(struct erg_text *rows, const struct erg_job_measuring *measuring,
+int erg_job_measure(struct erg_text *rows, const struct erg_job_measurement *measuring,
                     struct erg_error *err)
 {
     const size_t count = measuring->live->fleet.types_count;

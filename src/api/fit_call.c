@@ -1,6 +1,6 @@
 /* Engines fitted to tables and runs: the input, the machine on which it was measured, and the
  * output. */
-#include "api/fitting.h"
+#include "api/fit_call.h"
 
 #include "base/memory.h"
 #include "io/json.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* `path`: of the file that the cluster stands in. */
-static int set_machine(struct erg_fitting *at, const char *path, const struct erg_gpu *gpu,
+static int set_machine(struct erg_fit_call *at, const char *path, const struct erg_gpu *gpu,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
     if (cluster->more_count > 0)
@@ -32,42 +32,42 @@ static int set_machine(struct erg_fitting *at, const char *path, const struct er
 }
 
 /* The machine that the first run was on. */
-static int set_machine_of_run(struct erg_fitting *at, struct erg_error *err)
+static int set_machine_of_run(struct erg_fit_call *at, struct erg_error *err)
 {
     struct erg_gpu *gpu;
     if (erg_gpu_load(&gpu, at->of_run.gpu, err) != 0)
-        return erg_fail_context(err, "%s: the GPU of its job's cluster", at->wish->runs[0]);
-    int status = set_machine(at, at->wish->runs[0], gpu, &at->of_run, err);
+        return erg_fail_context(err, "%s: the GPU of its job's cluster", at->input->runs[0]);
+    int status = set_machine(at, at->input->runs[0], gpu, &at->of_run, err);
     erg_gpu_free(gpu);
     return status;
 }
 
-static int find_machine(struct erg_fitting *at, struct erg_error *err)
+static int find_machine(struct erg_fit_call *at, struct erg_error *err)
 {
-    const struct erg_fitting_wish *wish = at->wish;
-    if (!wish->job && !wish->cluster && !at->wish->rows)
+    const struct erg_fit_input *input = at->input;
+    if (!input->job && !input->cluster && !at->input->rows)
         return set_machine_of_run(at, err);
-    if (!wish->job == !wish->cluster)
+    if (!input->job == !input->cluster)
         return erg_fail(err, ERG_USAGE,
                         "expected one of --cluster FILE and --job JOB.yaml, with the machine on "
                         "which the rows were measured");
-    if (wish->job) {
+    if (input->job) {
         struct erg_job *job;
         /* Only the job's machine is used: rows have layouts of their own. */
         const struct erg_job_overrides overrides = {.any_layout = true};
-        if (erg_job_load(&job, wish->job, &overrides, err) != 0)
+        if (erg_job_load(&job, input->job, &overrides, err) != 0)
             return -1;
-        int status = set_machine(at, wish->job, job->gpu, &job->cluster, err);
+        int status = set_machine(at, input->job, job->gpu, &job->cluster, err);
         erg_job_free(job);
         return status;
     }
     struct erg_cluster *cluster;
     struct erg_gpu *gpu;
-    if (erg_cluster_load(&cluster, wish->cluster, err) != 0)
+    if (erg_cluster_load(&cluster, input->cluster, err) != 0)
         return -1;
     int status = erg_gpu_load(&gpu, cluster->gpu, err);
     if (status == 0) {
-        status = set_machine(at, wish->cluster, gpu, cluster, err);
+        status = set_machine(at, input->cluster, gpu, cluster, err);
         erg_gpu_free(gpu);
     }
     erg_cluster_free(cluster);
@@ -75,21 +75,21 @@ static int find_machine(struct erg_fitting *at, struct erg_error *err)
 }
 
 /* The table, then the runs. */
-static int load_rows(struct erg_fitting *at, struct erg_error *err)
+static int load_rows(struct erg_fit_call *at, struct erg_error *err)
 {
-    const struct erg_fitting_wish *wish = at->wish;
-    if (at->wish->rows && erg_fit_rows_load(&at->rows, at->wish->rows, err) != 0)
+    const struct erg_fit_input *input = at->input;
+    if (at->input->rows && erg_fit_rows_load(&at->rows, at->input->rows, err) != 0)
         return -1;
-    for (size_t i = 0; i < wish->run_count; i++)
-        if (erg_run_row_add(&at->rows, wish->runs[i], i ? NULL : &at->of_run, err) != 0)
+    for (size_t i = 0; i < input->run_count; i++)
+        if (erg_run_row_add(&at->rows, input->runs[i], i ? NULL : &at->of_run, err) != 0)
             return -1;
     return 0;
 }
 
-static void cut_keys(struct erg_fitting *at)
+static void cut_keys(struct erg_fit_call *at)
 {
     size_t count = 0;
-    at->list = erg_xstrdup(at->wish->keys);
+    at->list = erg_xstrdup(at->input->keys);
     for (char *rest = at->list; rest && count <= ERG_FIT_MOST_CONSTANTS;) {
         at->keys[count++] = rest;
         rest = strchr(rest, ',');
@@ -107,7 +107,7 @@ double erg_fitting_unit(const struct erg_engine *engine, const char *key)
     return erg_engine_get(engine, number) / number->factor;
 }
 
-double erg_fitting_s(const struct erg_fitting *at, size_t row)
+double erg_fitting_s(const struct erg_fit_call *at, size_t row)
 {
     double time_s;
     erg_fit_predict(&time_s, &at->rows.items[row], 1, &at->fit.engine, &at->machine);
@@ -115,7 +115,7 @@ double erg_fitting_s(const struct erg_fitting *at, size_t row)
 }
 
 /* The energy of all GPUs of the row, by the power model of their file at the highest clock. */
-double erg_fitting_j(const struct erg_fitting *at, const struct erg_fit_row *row)
+double erg_fitting_j(const struct erg_fit_call *at, const struct erg_fit_row *row)
 {
     const struct erg_engine engine = erg_fit_row_engine(row, &at->fit.engine);
     const struct erg_layout_energy_request request = {.time = {row->model, &engine, &at->machine},
@@ -157,7 +157,7 @@ static json_t *run_json(const struct erg_fit_row *row)
         (json_int_t)run->lines_damaged, "lines_other", (json_int_t)run->lines_other);
 }
 
-json_t *erg_fitting_document(const struct erg_fitting *at)
+json_t *erg_fit_call_document(const struct erg_fit_call *at)
 {
     json_t *constants = json_object(), *folds = json_array(), *rows = json_array();
     for (size_t k = 0; k < at->fit.constants; k++)
@@ -168,7 +168,7 @@ json_t *erg_fitting_document(const struct erg_fitting *at)
                           "relative_uncertainty",
                           isinf(at->fit.uncertainty[k]) ? json_null()
                                                         : erg_json_number(at->fit.uncertainty[k])));
-    for (long fold = 0; fold < at->wish->folds; fold++)
+    for (long fold = 0; fold < at->input->folds; fold++)
         json_array_append_new(folds, erg_json_number(at->fit.fold_mean[fold]));
     for (size_t i = 0; i < at->rows.count; i++) {
         const struct erg_fit_row *row = &at->rows.items[i];
@@ -188,7 +188,7 @@ json_t *erg_fitting_document(const struct erg_fitting *at)
                          "folds", folds, "rows", rows);
 }
 
-static int write_engine(const struct erg_fitting *at, struct erg_error *err)
+static int write_engine(const struct erg_fit_call *at, struct erg_error *err)
 {
     struct erg_arena arena = {0};
     const char *comments[ERG_FIT_MOST_CONSTANTS];
@@ -197,34 +197,34 @@ static int write_engine(const struct erg_fitting *at, struct erg_error *err)
             isinf(at->fit.uncertainty[k])
                 ? "the fitted rows do not tell it"
                 : erg_arena_printf(&arena, "fitted; +- %.1f %%", 100 * at->fit.uncertainty[k]);
-    const struct erg_fitting_wish *wish = at->wish;
+    const struct erg_fit_input *input = at->input;
     struct erg_text heading = {0};
     erg_text_printf(
         &heading,
         "Fitted to %zu measured iterations: mean error %.2f %%, of rows held out %.2f %%. By\n"
         "  ergon fit%s%s",
         at->rows.count, 100 * at->fit.fitted.mean, 100 * at->fit.held_out.mean,
-        at->wish->rows ? " " : "", at->wish->rows ? at->wish->rows : "");
-    for (size_t i = 0; i < wish->run_count; i++)
-        erg_text_printf(&heading, " \\\n    --from %s", wish->runs[i]);
-    if (wish->job || wish->cluster)
-        erg_text_printf(&heading, " \\\n    --%s %s", wish->job ? "job" : "cluster",
-                        wish->job ? wish->job : wish->cluster);
+        at->input->rows ? " " : "", at->input->rows ? at->input->rows : "");
+    for (size_t i = 0; i < input->run_count; i++)
+        erg_text_printf(&heading, " \\\n    --from %s", input->runs[i]);
+    if (input->job || input->cluster)
+        erg_text_printf(&heading, " \\\n    --%s %s", input->job ? "job" : "cluster",
+                        input->job ? input->job : input->cluster);
     erg_text_printf(&heading, " \\\n    --engine %s \\\n    --constants %s --folds %ld",
-                    at->wish->engine, wish->keys, wish->folds);
-    int status = erg_engine_write(&at->fit.engine, at->wish->engine, wish->output, heading.data,
+                    at->input->engine, input->keys, input->folds);
+    int status = erg_engine_write(&at->fit.engine, at->input->engine, input->output, heading.data,
                                   at->keys, comments, err);
     erg_text_release(&heading);
     erg_arena_release(&arena);
     return status;
 }
 
-int erg_fitting_run(struct erg_fitting *at, const struct erg_fitting_wish *wish,
-                    struct erg_error *err)
+int erg_fit_call_run(struct erg_fit_call *at, const struct erg_fit_input *input,
+                     struct erg_error *err)
 {
-    *at = (struct erg_fitting){.wish = wish};
+    *at = (struct erg_fit_call){.input = input};
     cut_keys(at);
-    if (erg_engine_load(&at->start, wish->engine, err) != 0 || load_rows(at, err) != 0 ||
+    if (erg_engine_load(&at->start, input->engine, err) != 0 || load_rows(at, err) != 0 ||
         find_machine(at, err) != 0)
         return -1;
     const struct erg_fit_request request = {
@@ -233,18 +233,18 @@ int erg_fitting_run(struct erg_fitting *at, const struct erg_fitting_wish *wish,
         .machine = &at->machine,
         .start = at->start,
         .keys = at->keys,
-        .folds = (size_t)wish->folds,
-        .path = wish->rows ? wish->rows : "--from",
+        .folds = (size_t)input->folds,
+        .path = input->rows ? input->rows : "--from",
     };
     return erg_fit_rows_check(&at->rows, &at->machine, err) != 0 ||
                    erg_fit_rows_check_times(&at->rows, at->start, err) != 0 ||
                    erg_fit_engine(&at->fit, &request, err) != 0 ||
-                   (wish->output && write_engine(at, err) != 0)
+                   (input->output && write_engine(at, err) != 0)
                ? -1
                : 0;
 }
 
-void erg_fitting_release(struct erg_fitting *at)
+void erg_fit_call_release(struct erg_fit_call *at)
 {
     erg_fit_rows_release(&at->rows);
     if (at->start)
