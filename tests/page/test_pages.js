@@ -141,6 +141,11 @@ sequence: 256
     svg().fire("keydown", { key: "ArrowUp" });
     svg().fire("keydown", { key: "Enter" });
     assert.strictEqual(page.state.kept.method, "nanobatching+clocks");
+    for (const [key, point] of [["End", page.METHODS.find(m => m.key === "nanobatching+clocks").points.length - 1], ["Home", 0]]) {
+      svg().fire("keydown", { key });
+      svg().fire("keydown", { key: "Enter" });
+      assert.strictEqual(page.state.kept.point, point, key);
+    }
     for (const button of page.byId("pipeline-controls").all("button")) {
       button.fire("click");
       assert.strictEqual(button.getAttribute("aria-pressed"), "true");
