@@ -138,6 +138,30 @@ static void wrong_questions_are_refused(void **state)
     assert_fails(erg_ask_jobs(&answer, &jobs, &err), &err, "live file");
 }
 
+static void words_end_and_are_accepted(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_answer *answer;
+    assert_null(erg_words((enum erg_word_list)0));
+    assert_null(erg_words((enum erg_word_list)(ERG_WORDS_TRAIN_TYPE + 1)));
+    for (int list = ERG_WORDS_ACCOUNTING; list <= ERG_WORDS_TRAIN_TYPE; list++) {
+        size_t count = 0;
+        for (const char *const *words = erg_words((enum erg_word_list)list); words[count]; count++)
+            assert_true(words[count][0] != '\0');
+        assert_in_range(count, 2, 5);
+    }
+    assert_string_equal(erg_words(ERG_WORDS_TRAIN_TYPE)[ERG_TRAIN_FLOAT32], "float32");
+    /* A word of the list is passed, and the job that is not there named; another word is not. */
+    struct erg_ask_memory question = {.size = sizeof question, .job = "nothing.yaml"};
+    for (const char *const *word = erg_words(ERG_WORDS_RECOMPUTE); *word; word++) {
+        question.recompute = *word;
+        assert_fails(erg_ask_memory(&answer, &question, &err), &err, "nothing.yaml");
+    }
+    question.recompute = "everything";
+    assert_fails(erg_ask_memory(&answer, &question, &err), &err, "expected one of none, norms");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +169,7 @@ int main(void)
         cmocka_unit_test(a_plan_of_it_has_a_programme),
         cmocka_unit_test(a_plan_contains_its_selected_point),
         cmocka_unit_test(wrong_questions_are_refused),
+        cmocka_unit_test(words_end_and_are_accepted),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

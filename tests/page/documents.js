@@ -1,6 +1,20 @@
-/* Pages with another document than their own: states of a run that no quick command reaches. */
+/* What pages are made from: files for the commands that write them, and documents other than a page's own, for states of
+ * a run that no quick command reaches. */
 "use strict";
 const fs = require("fs");
+
+/* A sweep of four cases; `example` gives the path of an example. */
+const sweepText = example => `clusters: [${example("cluster/cluster.yaml")}]\ntraces: [${example("cluster/trace.csv")}]\n` +
+  `profiles: ${example("cluster/profiles")}\npolicies: [arena, ergon]\nloads: [0.5, 1]\npower_caps: [0.6, 1]\nseeds: 2\nresample: true\n`;
+
+/* Makes train/tiny.yaml, a training of short sequences that is logged often. */
+function prepareTraining(run, inFolder, example) {
+  fs.cpSync(example("train"), inFolder("train"), { recursive: true });
+  fs.writeFileSync(inFolder("text"), "what is read here says nothing new. ".repeat(200));
+  run("tokenize", "bytes", "text", "--output", "train/tokens");
+  const job = inFolder("train/tiny.yaml"), text = fs.readFileSync(job, "utf8");
+  fs.writeFileSync(job, text.replace("log_every: 10", "log_every: 2").replace("sequence: 64", "sequence: 16"));
+}
 
 /* Writes the page `from` to `to` with its document as change(document) leaves it. */
 function changePage(from, to, change) {
@@ -24,4 +38,4 @@ function gpuRun() {
 const way = (name, ms, msHalf, joules, joulesHalf, rounds = 4) => ({ way: name, method: name, point: 1, rounds, steps: 5 * rounds,
   step_ms: ms, step_ms_uncertainty: msHalf, step_j: joules, step_j_uncertainty: joulesHalf });
 
-module.exports = { changePage, gpuRun, way };
+module.exports = { sweepText, prepareTraining, changePage, gpuRun, way };

@@ -13,7 +13,7 @@ const http = require("http");
 const os = require("os");
 const path = require("path");
 const { findChromium, startChromium } = require("./chromium.js");
-const { changePage, gpuRun, way } = require("./documents.js");
+const { changePage, gpuRun, prepareTraining, sweepText, way } = require("./documents.js");
 const livePage = require("./live_page.js");
 
 const [ergon, source, ...only] = process.argv.slice(2);
@@ -74,17 +74,12 @@ const PAGES = {
     });
   },
   sweep() {
-    fs.writeFileSync(inFolder("sweep.yaml"), `clusters: [${example("cluster/cluster.yaml")}]\ntraces: [${example("cluster/trace.csv")}]\n` +
-      `profiles: ${example("cluster/profiles")}\npolicies: [arena, ergon]\nloads: [0.5, 1]\npower_caps: [0.6, 1]\nseeds: 2\nresample: true\n`);
+    fs.writeFileSync(inFolder("sweep.yaml"), sweepText(example));
     run("simulate", "--sweep", "sweep.yaml", "--output", "sweep");
     return "sweep/report.html";
   },
   training() {
-    fs.cpSync(example("train"), inFolder("train"), { recursive: true });
-    fs.writeFileSync(inFolder("text"), "what is read here says nothing new. ".repeat(200));
-    run("tokenize", "bytes", "text", "--output", "train/tokens");
-    const job = inFolder("train/tiny.yaml");
-    fs.writeFileSync(job, fs.readFileSync(job, "utf8").replace("log_every: 10", "log_every: 2").replace("sequence: 64", "sequence: 16"));
+    prepareTraining(run, inFolder, example);
     run("train", "train/tiny.yaml", "--device", "host", "--steps", "8", "--output", "trained");
     return "trained/report.html";
   },

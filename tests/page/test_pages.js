@@ -10,7 +10,7 @@ const { execFileSync } = require("child_process");
 const fs = require("fs");
 const os = require("os");
 const path = require("path");
-const { changePage, gpuRun, way } = require("./documents.js");
+const { changePage, gpuRun, prepareTraining, sweepText, way } = require("./documents.js");
 const { openPage } = require("./dom.js");
 const livePage = require("./live_page.js");
 
@@ -141,6 +141,11 @@ sequence: 256
     svg().fire("keydown", { key: "ArrowUp" });
     svg().fire("keydown", { key: "Enter" });
     assert.strictEqual(page.state.kept.method, "nanobatching+clocks");
+    for (const [key, point] of [["End", page.METHODS.find(m => m.key === "nanobatching+clocks").points.length - 1], ["Home", 0]]) {
+      svg().fire("keydown", { key });
+      svg().fire("keydown", { key: "Enter" });
+      assert.strictEqual(page.state.kept.point, point, key);
+    }
     for (const button of page.byId("pipeline-controls").all("button")) {
       button.fire("click");
       assert.strictEqual(button.getAttribute("aria-pressed"), "true");
@@ -297,9 +302,7 @@ sequence: 256
   },
 
   "sweep: a case is chosen, loads are compared"() {
-    fs.writeFileSync(inFolder("sweep.yaml"), `clusters: [${example("cluster/cluster.yaml")}]\n` +
-      `traces: [${example("cluster/trace.csv")}]\nprofiles: ${example("cluster/profiles")}\n` +
-      "policies: [arena, ergon]\nloads: [0.5, 1]\npower_caps: [0.6, 1]\nseeds: 2\nresample: true\n");
+    fs.writeFileSync(inFolder("sweep.yaml"), sweepText(example));
     run("simulate", "--sweep", "sweep.yaml", "--output", "sweep");
     const page = openPage(inFolder("sweep/report.html"), ["shown", "METRICS"]);
     checkWhole(page);
@@ -449,11 +452,7 @@ sequence: 256
   },
 
   "train: a run of the host over steps, tokens and time"() {
-    fs.cpSync(example("train"), inFolder("train"), { recursive: true });
-    fs.writeFileSync(inFolder("text"), "what is read here says nothing new. ".repeat(200));
-    run("tokenize", "bytes", "text", "--output", "train/tokens");
-    const job = inFolder("train/tiny.yaml"), text = fs.readFileSync(job, "utf8");
-    fs.writeFileSync(job, text.replace("log_every: 10", "log_every: 2").replace("sequence: 64", "sequence: 16"));
+    prepareTraining(run, inFolder, example);
     process.env.ERGON_POWERCAP = "/nonexistent";
     run("train", "train/tiny.yaml", "--device", "host", "--steps", "12", "--output", "trained");
     const page = openPage(inFolder("trained/report.html"), ["AXES", "shown"]);
