@@ -121,7 +121,7 @@ static inline int make_up_memory(void *context, const struct erg_study_point *po
     if (point->layout.pipeline < 16)
         return make_up(context, point, result, arena, err);
     result->status = ERG_RESULT_MEMORY;
-    result->message = "stage 0 needs 9.9 GiB more than there are";
+    result->message = "stage 0 needs 9.9 GiB more than available";
     return 0;
 }
 
