@@ -2,7 +2,7 @@
 """Writes ergon/_abi.py, the library's structs and functions for ctypes, from ../tests/abi/abi.txt.
 
     python3 python/make_abi.py            writes it
-    python3 python/make_abi.py --check    says where it differs
+    python3 python/make_abi.py --check shows differences
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain(kind: str) -> str:
         return name if name in CALLBACKS else "c.c_void_p"
     if kind.startswith("struct "):
         return kind.split()[1]
-    raise SystemExit(f"make_abi.py: the type '{kind}' is not known")
+    raise SystemExit(f"make_abi.py: the type '{kind}' is unknown")
 
 
 def parameter(text: str) -> str:
@@ -93,7 +93,7 @@ def make(dump: str) -> str:
             assert match, rest
             if "..." not in match[3]:
                 functions.append((match[2], match[1].strip(), match[3]))
-    out = ['"""What the public headers say, for ctypes. Written by make_abi.py: do not edit."""\n\n'
+    out = ['"""The public headers for ctypes. Written by make_abi.py: do not edit."""\n\n'
            "import ctypes as c\n\n"]
     out += [f"{name} = {value}\n" for name, value in sorted(constants.items())]
     out += ["\n"] + types
@@ -134,7 +134,7 @@ def main() -> int:
         return 0
     if OUTPUT.read_text() == text:
         return 0
-    print(f"{OUTPUT} is not what {DUMP} says; expected what python3 python/make_abi.py writes")
+    print(f"{OUTPUT} does not match {DUMP}; expected the output of python3 python/make_abi.py")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""The wheel: the package with the library that was built before, what that needs, and its data."""
+"""The wheel: the package with the library from a build, its dependencies and its data."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ except ImportError:  # before setuptools 70
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent
-# Libraries that every Linux of the baseline has (PEP 600), so that a wheel must not carry them.
+# Libraries that every Linux of the baseline has (PEP 600), so a wheel must not contain them.
 SYSTEM = re.compile(
     r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+|z))\.so\.[0-9.]+|linux-vdso.*")
 
@@ -26,8 +26,8 @@ def tree():
     """The build folder."""
     folder = pathlib.Path(os.environ.get("ERGON_TREE", SOURCE / "build" / "release"))
     if not (folder / "src" / "libergon.so").exists():
-        sys.exit(f"{folder}/src/libergon.so is not there; expected the library that `make` builds, "
-                 "or its build folder in ERGON_TREE")
+        sys.exit(f"{folder}/src/libergon.so does not exist; expected the library that `make` "
+                 "builds, or its build folder in ERGON_TREE")
     return folder
 
 
@@ -37,19 +37,19 @@ def version():
 
 
 def needed(library):
-    """The libraries that one needs beyond those of the system: {name: path}."""
+    """The libraries that a library needs beyond those of the system: {name: path}."""
     said = subprocess.run(["ldd", library], stdout=subprocess.PIPE, text=True, check=True).stdout
     found = {}
     for name, path in re.findall(r"^\s*(\S+) => (\S+)", said, re.MULTILINE):
         if path == "not":
-            sys.exit(f"{library} needs {name}, which is not there")
+            sys.exit(f"{library} needs {name}, which is missing")
         if not SYSTEM.fullmatch(name):
             found[name] = pathlib.Path(path).resolve()
     return found
 
 
 def terms(libraries):
-    """What Debian's packages of the libraries say of their authors and licenses: {name: path}."""
+    """The copyright files of the libraries' Debian packages: {name: path}."""
     if not shutil.which("dpkg-query"):
         return {}
     said = subprocess.run(["dpkg-query", "-S", *{name for path in libraries
@@ -62,7 +62,7 @@ def terms(libraries):
 
 
 def glibc():
-    """The C library of this machine, which is what the wheel asks for: "2_36"."""
+    """The version of this machine's C library, which the wheel requires: "2_36"."""
     return os.confstr("CS_GNU_LIBC_VERSION").split()[1].replace(".", "_")
 
 

@@ -217,16 +217,15 @@ static void unsupported_models_are_refused(void **state)
     (void)state;
     shell("cp @/model/config.json @/own.json");
     shell("sed -i 's/\"rms_norm_eps\": 1e-6/\"rms_norm_eps\": 1e-5/' @/model/config.json");
-    check(
-        1,
-        "step-00000040/config.json: key 'rms_norm_eps': expected 1e-05, as the job's model has it "
-        "(or --allow-change), got 1e-06",
-        "train @/job.yaml --resume @/whole");
+    check(1,
+          "step-00000040/config.json: key 'rms_norm_eps': expected 1e-05, as in the job's model "
+          "(or --allow-change), got 1e-06",
+          "train @/job.yaml --resume @/whole");
     check(0,
           "config.json: key 'rms_norm_eps' is 1e-06; the weights are trained with the job's 1e-05",
           "train @/job.yaml -n 40 --resume @/whole --allow-change");
     shell("sed 's/1e-6/1e-6, \"rope_theta\": 20000/' @/own.json >@/model/config.json");
-    check(1, "key 'rope_theta': expected 20000, as the job's model has it (or --allow-change), got",
+    check(1, "key 'rope_theta': expected 20000, as in the job's model (or --allow-change), got",
           "train @/job.yaml --resume @/whole");
     /* Four heads of four have weights of the same shapes as two of eight. */
     shell("sed 's/1e-6/1e-6, \"head_dim\": 4/; s/heads\": 2/heads\": 4/; s/heads\": 1/heads\": 2/' "
@@ -237,13 +236,14 @@ static void unsupported_models_are_refused(void **state)
     shell("rm -rf @/config && cp -r @/whole @/config && "
           "sed -i 's/1e-6/1e-5/' @/config/step-00000040/config.json");
     check(0,
-          "config.json: this file is damaged: its hash is not the manifest's; using the checkpoint",
+          "config.json: this file is damaged: its hash differs from the manifest's; using the "
+          "previous",
           "train @/job.yaml -n 39 --resume @/config");
     shell("sed 's/^train:/tie_embeddings: false\\n&/' @/job.yaml >@/untied.yaml");
     check(0, "trained 1 step", "train @/untied.yaml -n 1 -o @/untied --export @/untied-model");
     check(0, "step 1", "train @/untied.yaml -n 1 -o @/untied");
     check(0, "trained 1 step", "train @/untied.yaml -n 1 --init @/untied-model");
-    check(1, "key 'tie_word_embeddings': expected true, as the job's model has it, got false",
+    check(1, "key 'tie_word_embeddings': expected true, as in the job's model, got false",
           "train @/job.yaml -n 1 --init @/untied-model");
 }
 

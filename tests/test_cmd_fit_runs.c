@@ -247,7 +247,7 @@ static void bad_folders_are_named(void **state)
          "/short/metrics.jsonl: its 4 lines of one layout have 1 undisturbed "
          "steps, expected at least 5",
          1},
-        {"fit --from @/half", "/half/metrics.jsonl: none of its 2 lines is one of a log", 1},
+        {"fit --from @/half", "/half/metrics.jsonl: none of its 2 lines is a line of a log", 1},
         {"fit --from @/lost", "/lost/metrics.jsonl", 1},
         {"fit --from @/wrong", "/wrong/sessions.jsonl:1: key 'layout.tensor': expected", 1},
         {"fit --from @/void", "/void/sessions.jsonl: the file is empty", 1},
@@ -273,11 +273,11 @@ static void damaged_lines_are_left_out(void **state)
           "sed -i '2s/{/{{/' metrics.jsonl && truncate -s -40 metrics.jsonl && "
           "printf '{\"schema\":\"ergon.se' >>sessions.jsonl");
     check(0,
-          "/torn/metrics.jsonl: 2 of 10 lines, the first of them line 2, are left out; expected "
-          "whole lines of a log",
+          "/torn/metrics.jsonl: 2 of 10 lines, the first of them line 2, are skipped; expected "
+          "complete lines of a log",
           "fit --from @/one --from @/torn -c @/cluster.yaml -e @/engine.yaml -k layer_overhead_us "
           "-f 2");
-    check(0, "/torn/sessions.jsonl: 1 line is left out",
+    check(0, "/torn/sessions.jsonl: 1 line is skipped",
           "fit --from @/one --from @/torn -c @/cluster.yaml -e @/engine.yaml -k layer_overhead_us "
           "-f 2");
 }
@@ -297,7 +297,7 @@ static void another_layout_is_left_out(void **state)
     check(0, "/spread/metrics.jsonl: 10 of ",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
-    check(0, "lines are left out; the run continued with another layout, device, model or plan",
+    check(0, "lines are skipped; the run continued with another layout, device, model or plan",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
     check(0, "t2 c1 p1 d1, 2 x 2 x 16",

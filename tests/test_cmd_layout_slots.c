@@ -115,7 +115,7 @@ static void missing_slots_are_explained(void **state)
     write_cluster("plain.yaml", "");
     write_cluster("eight.yaml", "chassis: hgx-8-air\n");
     check(1, "expected the key 'chassis' next to 'gpu'", "--slots -c @/plain.yaml -l t=4,p=8 2>&1");
-    check(1, "its groups of 8 GPUs have to be a part of the 8 of a node",
+    check(1, "its groups of 8 GPUs must be smaller than the 8 of a node",
           "--slots -c @/eight.yaml -l t=8,p=4 2>&1");
     check(1, "it has virtual stages", "--slots -c @/eight.yaml -l t=4,p=8,v=2 2>&1");
     check(2, "--slots places one layout", "--slots -c @/eight.yaml --why t=4,p=8 2>&1");

@@ -145,7 +145,7 @@ static void layouts_lie_as_planned(void **state)
     check_program("memory " EXAMPLE, 0, "pipeline 8 x data 1");
     check_program("memory " EXAMPLE " --gpus 64", 0, "pipeline 8 x data 2");
     check_program("memory " EXAMPLE " --gpus 960 --batch 960 2>&1", 1,
-                  "no layout of huggyllama/llama-65b that was asked for");
+                  "no layout of huggyllama/llama-65b that was requested");
     /* Too large wherever stages lie: what the fastest needs. */
     check_program("memory " EXAMPLE " --layout t=1,p=2 --gpus 2 2>&1", 3, "it would fit with ");
     check_program("memory " EXAMPLE " --layout t=16,p=2 2>&1", 1,

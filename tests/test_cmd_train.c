@@ -250,13 +250,13 @@ static void wrong_checkpoints_are_named(void **state)
              folder);
     assert_int_equal(system(command), 0);
     check(1,
-          "config.json: key 'architectures': expected Qwen2ForCausalLM, as the job's model has it, "
+          "config.json: key 'architectures': expected Qwen2ForCausalLM, as in the job's model, "
           "got",
           "train @/other.yaml -n 1 --init @/trained");
     snprintf(command, sizeof command, "cd '%s' && mkdir bare && cp trained/*.safetensors bare",
              folder);
     assert_int_equal(system(command), 0);
-    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is not one of",
           "train @/other.yaml -n 1 --init @/bare");
     check(0, "bare' has no config.json", "train @/job.yaml -n 1 --init @/bare");
     /* The same sizes, and another computation. */
@@ -266,7 +266,7 @@ static void wrong_checkpoints_are_named(void **state)
              folder);
     assert_int_equal(system(command), 0);
     check(1,
-          "trained/config.json: key 'rope_theta': expected 500000, as the job's model has it (or "
+          "trained/config.json: key 'rope_theta': expected 500000, as in the job's model (or "
           "--allow-change), got 10000",
           "train @/theta.yaml -n 1 --init @/trained --dry-run");
     check(0,

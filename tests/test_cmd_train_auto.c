@@ -219,7 +219,7 @@ static void bits_are_those_of_a_plain_run(void **state)
     erg_text_printf(&text, "%s  deterministic: true\n  sequence_parallel: true\n", tensor_job);
     write_text("same.yaml", text.data);
     erg_text_release(&text);
-    check_ranks(2, 0, "sequentially, as train.deterministic asks for the same bits",
+    check_ranks(2, 0, "sequentially, as train.deterministic requires the same bits",
                 "@/same.yaml -o @/same --auto=0.1 --export @/same-model");
     check_ranks(2, 0, "trained 80 steps", "@/same.yaml -o @/whole -q --export @/whole-model");
     assert_same_run("same", "whole");

@@ -285,7 +285,7 @@ static void wrong_plans_are_named(void **state)
     check_two(3, "deadline", "@/planned.yaml --plan @/opt/plan.json --deadline 1e-9");
     check_two(1, "No such file", "@/planned.yaml --plan @/none.json");
     check_two(1, "planned.yaml", "@/planned.yaml --plan @/planned.yaml");
-    check(2, "the layout is of 2 ranks",
+    check(2, "the layout has 2 ranks",
           "run -n 5 -- '" ERGON_TEST_PROGRAM
           "' train @/planned.yaml --device host --plan @/opt/plan.json");
     check(2, "needs --plan", "train @/planned.yaml --lock-clocks");

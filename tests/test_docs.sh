@@ -48,6 +48,7 @@ while read -r area known pattern; do
     headers) set -- include/ergon ;;
     help) set -- "$work/help" ;;
     rooms) set -- src/cli src/serve src/characterize src/thermal src/cluster src/report/text ;;
+    more) set -- src/telemetry src/trace src/hooks src/daemon src/observe src/layout src/train src/device src/report/page ;;
     *) set -- "$area" ;;
     esac
     now=$(grep -rhE -- "$pattern" "$@" 2>/dev/null | wc -l)

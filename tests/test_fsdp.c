@@ -180,7 +180,7 @@ static void other_accountings(void **state)
     request.accounting = ERG_MEMORY_STATIC;
     assert_fails(erg_memory_check(&request, &err), &err, "ergon's own training does not shard");
     request.accounting = ERG_MEMORY_FRAMEWORK;
-    assert_fails(erg_memory_check(&request, &err), &err, "not followed with FSDP");
+    assert_fails(erg_memory_check(&request, &err), &err, "not simulated with FSDP");
     erg_model_free(model);
 }
 

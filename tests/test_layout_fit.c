@@ -173,7 +173,7 @@ static void times_in_another_unit_are_refused(void **state)
     for (size_t i = 0; i < rows.count; i++)
         rows.items[i].time_s *= 1000;
     assert_fails(erg_fit_engine(&fit, &request, &err), &err,
-                 "and an engine's is from 0.01 to 2; expected times in seconds, and rows of this "
+                 "but an engine's is from 0.01 to 2; expected times in seconds, and rows of this "
                  "cluster; furthest off is row ");
     for (size_t i = 0; i < rows.count; i++)
         rows.items[i].time_s /= 1000;
@@ -398,8 +398,8 @@ static void tokens_of_one_gpu_are_refused(void **state)
         {"tokens_per_s", "284800", NULL},
         {"tokens_per_s", "8900",
          ":2: column 'tokens_per_s': 8900 tokens per second on 32 GPUs are 1.2 % of their peak, "
-         "expected at least 5 %; the column is that of all GPUs together, so a number per GPU is "
-         "to be multiplied by 32"},
+         "expected at least 5 %; the column is that of all GPUs together, so multiply a number per "
+         "GPU by 32"},
         {"time_s", "1.84", NULL},
         {"time_s", "1840", ":2: column 'time_s': 1840 s of an iteration of 128 sequences are"},
     };
@@ -468,7 +468,7 @@ static void wrong_requests_are_explained(void **state)
          "no constant 'gemm_eficiency'; did you mean 'gemm_efficiency'?", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -k host_layer_us", "to start from", 1},
         {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_efficiency,gemm_efficiency",
-         "the constant 'gemm_efficiency' was asked for twice", 2},
+         "the constant 'gemm_efficiency' is listed twice", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
         {"--engine megatron-a100 -c CLUSTER",
          "for example: ergon, megatron-h800, megatron-kwai-h800", 1},

@@ -163,7 +163,7 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_result
     }
     search.only.pipeline = 1000;
     assert_fails(erg_layout_search(&own, &search, &err), &err,
-                 "that was asked for spreads a batch");
+                 "that was requested spreads a batch");
     assert_int_equal(err.status, ERG_INFEASIBLE);
 }
 
@@ -361,7 +361,7 @@ static void errors_are_reported(void **state)
     assert_fails(erg_layout_search(&found, &search, &err), &err, "got 65 to 64");
     search.kinds[1].machine.network_bandwidth = 0;
     assert_fails(erg_layout_search(&found, &search, &err), &err,
-                 "that of the nodes with A100-SXM4-40GB is not known");
+                 "that of the nodes with A100-SXM4-40GB is unknown");
     search.kind_count = 0;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "1 to 4 kinds of GPUs, got 0");
     world_release(&world);

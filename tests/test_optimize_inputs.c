@@ -50,7 +50,7 @@ static void test_missing_gpus_are_named(void **state)
     write_job("single.yaml", "gpus_per_node: 4, gpu: A100-SXM4-40GB}\ntensor: 2\npipeline: 2\n",
               "gpus_per_node: 2, gpu: A100-SXM4-40GB}\ntensor: 1\npipeline: 2\n");
     check_optimize("single.yaml", "never", "--device cuda", 4,
-                   "or take emulated GPUs with --device emulated");
+                   "or use emulated GPUs with --device emulated");
     if (ERGON_TEST_CUDA) {
         write_job("mesh.yaml", "tensor: 2\npipeline: 2\n", "tensor: 2\ncontext: 2\n");
         check_optimize("mesh.yaml", "never", "--device cuda", 2,

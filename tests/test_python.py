@@ -476,7 +476,7 @@ class Tuning(unittest.TestCase):
             try:
                 tune.step_end()
             except ergon.Error as problem:
-                os._exit(0 if "its parent process's" in str(problem) else 1)
+                os._exit(0 if "belongs to the parent process" in str(problem) else 1)
             os._exit(2)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         tune.close()

@@ -160,9 +160,10 @@ static void one_round_shows_no_saving(void **state)
     assert_false(trials.trying);
     json_t *document = erg_run_ways_document(ways, &trials, plan);
     erg_run_ways_say(&text, document);
-    assert_string_equal(text.data, "ergon point 2 took least in the one round of 2 ways that the "
-                                   "time allowed, which does not show its saving compared with "
-                                   "sequential execution");
+    assert_string_equal(text.data,
+                        "ergon point 2 took least in the single round of 2 ways that the "
+                        "time allowed, which does not show its saving compared with "
+                        "sequential execution");
     json_decref(document);
     erg_text_release(&text);
 }

@@ -168,7 +168,7 @@ static void map_by_commands(void **state)
     fclose(file);
     snprintf(command, sizeof command, "memory '%s'", job);
     check_program(command, 0,
-                  "\nall weights are frozen; LoRA of rank 32 is trained for qkv, 150994944 "
+                  "\nall weights are frozen; training LoRA of rank 32 for qkv, 150994944 "
                   "parameters\n");
     snprintf(command, sizeof command, "layout '%s' -l t=8,p=4 -r full --json", job);
     check_program(command, 0, "\"parameters\": 150994944");

@@ -387,7 +387,7 @@ static void the_run_before_gives_way(void **state)
     assert_int_equal(finish_launched(launcher), ERG_SUPERSEDED);
     struct erg_text all = output_of_all();
     if (times_in(all.data, "incarnation 7 of the job in '") != 1 ||
-        times_in(all.data, "this is incarnation 1: it writes no checkpoint any more") != 1)
+        times_in(all.data, "this is incarnation 1: it writes no further checkpoints") != 1)
         fail_msg("a later run has begun:\n%s", all.data);
     erg_text_release(&all);
     shell("test $(readlink @/given-way/latest) != step-00000040 && ! ls @/given-way | grep tmp");
@@ -594,7 +594,7 @@ static void damage_of_any_file_is_noticed(void **state)
         for (int rank = 0; rank < world.ranks; rank++)
             check_status(rank, 0);
         if (!strstr(all.data, "step-00000039, step 39") ||
-            times_in(all.data, "; using the checkpoint before it") != 1)
+            times_in(all.data, "; using the previous checkpoint") != 1)
             fail_msg("byte %ld of %s: %s", at, name, all.data);
         erg_text_release(&all);
         flip(in_folder(name), at, mask);

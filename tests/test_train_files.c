@@ -64,18 +64,18 @@ static void headers_are_distrusted(void **state)
     check_file("{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16,
                "tensor 'b' begins at byte 12 of the data, expected 8");
     check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
-               "expected as many bytes as the shape has, got 8");
+               "expected the number of bytes of the shape, got 8");
     check_file(
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
         "fewer than 2^64 elements");
     check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}",
-               0, "expected as many bytes as the shape has");
+               0, "expected the number of bytes of the shape");
     check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,0]}}", 0,
                "expected whole numbers of at least 0");
     check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
                "expected begin");
     check_file("{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
-               "the type 'F31' is not known");
+               "the type 'F31' is unknown");
     check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}",
                8, "at most 8 dimensions");
     check_file("{\"a\":[]}", 0, "tensor 'a': expected an object");

@@ -169,7 +169,7 @@ static void a_run_follows_plans(void **state)
     write_plan("obeys", "{\"number\": 5}");
     assert_int_equal(finish_launched(launcher), 0);
     check_paced("slow", 1, 12);
-    check_output("training continues at its pace", 1);
+    check_output("training continues at its current pace", 1);
     plans = reported_plans("obeys", &iteration);
     assert_string_equal(plans, " 3 5");
     /* The ranks agree in the first step, and the second is the first that they make by it. */
@@ -205,7 +205,7 @@ static void an_invalid_plan_changes_nothing(void **state)
             assert_int_equal(chown(in_folder("bad/plan.json"), 12345, (gid_t)-1), 0);
         assert_int_equal(finish_launched(launch_paced("bad", "-o @/bad-run -n 4")), 0);
         check_output(bad[i].message, 1);
-        check_output("training continues at its pace", 1);
+        check_output("training continues at its current pace", 1);
         char *plans = reported_plans("bad", &iteration);
         assert_string_equal(plans, "");
         free(plans);

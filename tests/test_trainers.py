@@ -259,9 +259,9 @@ class Pipelining(Trainers):
         with self.assertRaisesRegex(ergon.Error, "the plan is for 1 stages"):
             self.follow(self.schedule(), None, plan_text=pathlib.Path(ONE).read_text())
         with self.assertRaisesRegex(ergon.Error, "a Interleaved puts stage 3 on rank 0 of 2; "
-                                    "expected stages in turns"):
+                                    "expected stages in order"):
             self.follow(Interleaved([Stage(0, 0, 2, []), Stage(3, 0, 2, [])]), INTERLEAVED)
-        with self.assertRaisesRegex(ergon.Error, "a list is no schedule"):
+        with self.assertRaisesRegex(ergon.Error, "a list is not a schedule"):
             self.follow([])
         schedule = self.schedule()
         schedule._stage.forward_one_chunk = lambda microbatch, tensors: None

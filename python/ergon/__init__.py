@@ -8,9 +8,9 @@
 >>> layouts = ergon.Job("job.yaml", engine="megatron-a100").plan(gpus=64)
 
 In a notebook, frontiers, plans, layouts, memory and simulations show the pages that the command
-line writes. Times are seconds, energies joules, powers watts and sizes bytes; what is not known is
-NaN or None. What the library refuses is raised as Error, with one sentence that says what is wrong
-and what was expected. Warnings go to the logger "ergon".
+line writes. Times are seconds, energies joules, powers watts and sizes bytes; unknown values are
+NaN or None. If the library refuses a call, it raises Error with one sentence: the problem, and what
+was expected. Warnings go to the logger "ergon".
 """
 
 from . import ask

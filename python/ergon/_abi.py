@@ -1,4 +1,4 @@
-"""What the public headers say, for ctypes. Written by make_abi.py: do not edit."""
+"""The public headers for ctypes. Written by make_abi.py: do not edit."""
 
 import ctypes as c
 

@@ -1,4 +1,4 @@
-"""The shared library: where it is, how it is called, and how its errors are raised."""
+"""The shared library: loads it, calls it and raises its errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATUS = {
 
 
 class Error(Exception):
-    """What the library refuses, in its own sentence.
+    """An error of the library, with its message.
 
     status: "failed", "usage", "infeasible", "no device", "resumable", "superseded" or
     "interrupted", as include/ergon/error.h explains them.
@@ -67,7 +67,7 @@ def _load() -> c.CDLL:
         except OSError as problem:
             last = problem
     raise ImportError(
-        f"the library of ergon cannot be loaded ({last}); expected libergon.so.0 beside this "
+        f"the library of ergon cannot be loaded ({last}); expected libergon.so.0 next to this "
         "package, where the loader looks, or its path in ERGON_LIBRARY"
     )
 
@@ -78,7 +78,7 @@ for _name, (_result, _arguments) in _abi.FUNCTIONS.items():
         _function = getattr(library, _name)
     except AttributeError:
         raise ImportError(
-            f"the library of ergon that was found ({library._name}) has no {_name}; expected one "
+            f"the library of ergon at {library._name} has no {_name}; expected one "
             "as new as this package"
         ) from None
     _function.restype, _function.argtypes = _result, _arguments
@@ -97,14 +97,14 @@ def failure(err: _abi.erg_error) -> Error:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """A fallible function, whose last argument, the error, is left out here."""
+    """Calls a fallible function; adds its last argument, the error."""
     err = _abi.erg_error()
     if getattr(library, name)(*arguments, c.byref(err)) != 0:
         raise failure(err)
 
 
 def text(value: Any) -> bytes | None:
-    """A text as the library takes it: UTF-8, paths with their own bytes."""
+    """A text for the library: UTF-8; paths keep their bytes."""
     return None if value is None else os.fsencode(os.fspath(value))
 
 
@@ -116,7 +116,7 @@ def _named_text(name: str, value: Any) -> bytes | None:
 
 
 def joined(name: str, words: str | Sequence[str] | None) -> str | None:
-    """A list as one text, with commas; a text stays as it is."""
+    """A list as one text, separated by commas; a text is unchanged."""
     if words is None or isinstance(words, str):
         return words
     try:
@@ -126,7 +126,7 @@ def joined(name: str, words: str | Sequence[str] | None) -> str | None:
 
 
 def strings(name: str, words: Sequence[str | os.PathLike[str]]) -> Any:
-    """A list as an array of texts with NULL at its end. The caller keeps it during the call."""
+    """A list as an array of texts ended by NULL. The caller keeps it during the call."""
     if isinstance(words, (str, bytes)) or not isinstance(words, Iterable):
         raise TypeError(f"{name} got {words!r}, expected a list of texts or paths")
     found = [_named_text(name, word) for word in words]
@@ -134,20 +134,20 @@ def strings(name: str, words: Sequence[str | os.PathLike[str]]) -> Any:
 
 
 def address(value: Any) -> int | None:
-    """Of a value of ctypes, which the caller keeps during the call; None: NULL."""
+    """A pointer to a value of ctypes, which the caller keeps during the call; None: NULL."""
     return None if value is None else c.addressof(value)
 
 
 def fill(struct: _T, **values: Any) -> _T:
-    """The struct, with what was given in it; None: not given, the member stays. TypeError names a
-    member that is not there or that cannot have its value."""
+    """Sets the given members of a struct; None: not given, the member is unchanged. TypeError names
+    an unknown member, or one that cannot have its value."""
     kinds = dict(struct._fields_)  # type: ignore[attr-defined]
     for name, value in values.items():
         if name not in kinds:
             raise TypeError(f"{type(struct).__name__} has no member '{name}'")
         if value is None:
             continue
-        if kinds[name] is c.c_char_p:  # which would take a number as an address
+        if kinds[name] is c.c_char_p:  # since ctypes would accept a number as an address
             value = _named_text(name, value)
         try:
             setattr(struct, name, value)
@@ -157,7 +157,7 @@ def fill(struct: _T, **values: Any) -> _T:
 
 
 def sized(struct: type[_T], **values: Any) -> _T:
-    """A struct with its size, and what was given in it, as fill() has it."""
+    """A struct with its size, and the given members, as by fill()."""
     return fill(struct(size=c.sizeof(struct)), **values)  # type: ignore[arg-type,call-arg]
 
 
@@ -178,7 +178,7 @@ _Handle = TypeVar("_Handle", bound="Handle")
 
 
 class Handle:
-    """Something of the library's that is freed when nobody holds it any more."""
+    """An object of the library, freed with its last reference."""
 
     _free: str
 
@@ -199,7 +199,7 @@ class Handle:
 
 
 def opened(name: str, *arguments: Any) -> c.c_void_p:
-    """A function that makes a handle, which is its first argument."""
+    """Calls a function that makes a handle, its first argument."""
     pointer = c.c_void_p()
     call(name, c.byref(pointer), *arguments)
     return pointer
@@ -209,7 +209,7 @@ def opened(name: str, *arguments: Any) -> c.c_void_p:
 
 
 class _Listener:
-    """Who waits for a long call: its log, its progress, and whether it is to end."""
+    """The watch of a long call: its log, its progress, and requests to end it."""
 
     def __init__(self, progress: _Progress | None) -> None:
         self.stop = False
@@ -230,13 +230,13 @@ class _Listener:
             return
         try:
             self._progress(task.decode(), done, total)
-        except BaseException as problem:  # raised where the call was made
+        except BaseException as problem:  # raised in the calling thread
             self.problem, self.stop = problem, True
 
 
 def long_call(name: str, *arguments: Any, options: Any, progress: _Progress | None) -> c.c_void_p:
-    """As opened(), with the watch of the options set, which are the last argument. An interrupt
-    (KeyboardInterrupt), or an exception of `progress`, ends it between two of its steps."""
+    """Like opened(), with a watch in the options, the last argument. An interrupt
+    (KeyboardInterrupt), or an exception of `progress`, ends the call between two of its steps."""
     listener = _Listener(progress)
     options.watch = c.addressof(listener.watch)
     made: list[c.c_void_p] = []
@@ -266,10 +266,10 @@ def long_call(name: str, *arguments: Any, options: Any, progress: _Progress | No
 
 
 class Page:
-    """What can be seen as one HTML page: by write_page(), and in a notebook."""
+    """A result with an HTML page, for write_page() and notebooks."""
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page, one file that needs nothing else."""
+        """Writes the page as one self-contained file."""
         raise NotImplementedError
 
     def html(self) -> str:
@@ -286,5 +286,5 @@ class Page:
 
 
 def known(value: float) -> float | None:
-    """None in place of NaN."""
+    """None instead of NaN."""
     return None if math.isnan(value) else value

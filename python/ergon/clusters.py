@@ -14,7 +14,7 @@ from ._library import Handle, Page, call, joined, library, long_call, sized, tak
 
 @dataclasses.dataclass(frozen=True)
 class SimulationResult:
-    """What a policy did; NaN: nothing can be said, such as the mean of nothing."""
+    """The results of a policy; NaN: undefined, such as the mean of no jobs."""
 
     policy: str
     submitted_jobs: int
@@ -26,7 +26,7 @@ class SimulationResult:
     p99_completion_s: float
     mean_waiting_s: float
     utilization: float  #: share of GPU-seconds that jobs had
-    goodput: float  #: that without restarts and lost work
+    goodput: float  #: utilization without restarts and lost work
     deadlines_met: float
     energy_j: float
     peak_power_w: float
@@ -58,7 +58,7 @@ class Simulations(Handle, Page, Sequence):
         return iter(self.results)
 
     def document(self) -> dict[str, Any]:
-        """All summaries, as `ergon simulate --json` prints them."""
+        """All summaries: the document of `ergon simulate --json`."""
         return json.loads(library.erg_simulations_json(self._pointer))
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ def simulations_options(cluster: str | os.PathLike[str], trace: str | os.PathLik
                         failure_s: float | None = None, repair_s: float | None = None,
                         seed: int = 0, folder: str | os.PathLike[str] | None = None,
                         page: bool = False) -> _abi.erg_simulations_options:
-    """Those of simulate() for the library."""
+    """Converts the options of simulate() for the library."""
     return sized(_abi.erg_simulations_options, cluster=cluster, trace=trace, profiles=profiles,
                  policies=joined("policies", policies), until_s=until_s, work=work,
                  power_cap_w=power_cap_w, tariff=tariff, outages=outages, failure_s=failure_s,

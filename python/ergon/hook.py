@@ -1,4 +1,4 @@
-"""Plans inside a trainer of one's own: the clocks of a rank, its passes checked and timed."""
+"""Plans in your own trainer: sets the clocks of a rank, and checks and times its passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEASES = ("none", "direct", "ended")
 
 @dataclasses.dataclass(frozen=True)
 class HookStats:
-    """What a hook has seen so far; NaN: not known."""
+    """The measurements of a hook so far; NaN: unknown."""
 
     lease: str  #: one of LEASES
     steps: int
@@ -41,7 +41,7 @@ class HookStats:
     clock_late: int
     clock_call_mean_s: float
     clock_call_worst_s: float
-    below_s: float  #: the clock was below the one set, though the GPU worked
+    below_s: float  #: seconds in which the clock of the working GPU was below the set one
     order_errors: int
     programme_changes: int
     planned_changes: int
@@ -51,14 +51,14 @@ class HookStats:
     waiting_w: float
     point: int
     trouble: str  #: a sentence; "": all is well
-    profile_clocks: int  #: clocks that a profile has so far
+    profile_clocks: int  #: clocks in the profile so far
     profile_over: bool  #: no further clock is tried
-    profile: str  #: on rank 0: what was written, and the command that plans by it
+    profile: str  #: on rank 0: the written file, and the command that plans with it
 
 
 @dataclasses.dataclass(frozen=True)
 class HookClass:
-    """Passes of one kind, chunk and clock; NaN: not known."""
+    """Passes of one kind, chunk and clock; NaN: unknown."""
 
     kind: str
     chunk: int
@@ -74,7 +74,7 @@ class HookClass:
 
 @dataclasses.dataclass(frozen=True)
 class HookChoice:
-    """A point of the plan that is run from some step on."""
+    """A point of the plan that runs from some step on."""
 
     point: int
     method: str
@@ -93,7 +93,7 @@ def _word(words: dict[str, int], option: str, word: str) -> int:
 
 
 class Hook:
-    """One rank that follows a plan: ergon/hook.h.
+    """A rank that follows a plan: ergon/hook.h.
 
     >>> with ergon.Hook("plan.json", stage=rank) as hook:
     ...     for batch in data:
@@ -102,7 +102,7 @@ class Hook:
     ...                 with hook.instruction("forward", microbatch=i): ...
     ...                 with hook.instruction("backward", microbatch=i): ...
 
-    A trainer that calls functions is wrapped by around() and step_of(). mode "follow" sets the
+    around() and step_of() wrap the functions of a trainer. mode "follow" sets the
     plan's clocks, "observe" only checks and times, "profile" tries clocks on ordinary steps and
     writes the file `profile` (default: profile.csv) for "ergon frontier"; several ranks call
     agree() first. `stream` of a pass is a CUstream as a number,
@@ -123,7 +123,7 @@ class Hook:
              markers=_word(MARKERS, "markers", markers), energy=energy, strict=strict,
              clocks_only=clocks_only)
         self._exchange: Any = None
-        self._err = _abi.erg_error()  # made once: passes allocate nothing for it
+        self._err = _abi.erg_error()  # made once, so that passes allocate nothing
         self._to_err = c.byref(self._err)
         if profile is not None and mode != "profile":
             raise Error(f"mode is \"{mode}\", expected \"profile\" with the file of a profile")
@@ -144,7 +144,7 @@ class Hook:
         self._check(library.erg_hook_step_end(self._open(), self._to_err))
 
     def begin(self, kind: int, chunk: int = -1, microbatch: int = -1, stream: int = 0) -> None:
-        """A pass of a kind of KINDS begins; -1: not known."""
+        """Begins a pass of a kind of KINDS; -1: unknown."""
         self._check(library.erg_hook_begin(self._open(), kind, chunk, microbatch, stream or None,
                                            self._to_err))
 
@@ -153,7 +153,7 @@ class Hook:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """All passes of the plan in their order. A body that raises leaves the step unended."""
+        """All passes of the plan in their order. If the body raises, the step does not end."""
         self.step_begin()
         yield
         self.step_end()
@@ -168,8 +168,8 @@ class Hook:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Between two steps, an evaluation or a checkpoint: calls are ignored. As a decorator, too:
-        evaluate = hook.paused()(evaluate)."""
+        """A pause between two steps, for an evaluation or a checkpoint: calls are ignored. Also a
+        decorator: evaluate = hook.paused()(evaluate)."""
         self.pause()
         try:
             yield
@@ -190,8 +190,8 @@ class Hook:
                chunk: int | Callable[[tuple, dict], int] = -1,
                microbatch: int | Callable[[tuple, dict], int] = -1,
                stream: int | Callable[[], int] = 0) -> Callable[..., Any]:
-        """The function as a pass. chunk and microbatch may be functions of its arguments (a tuple
-        and a dict), stream one of nothing."""
+        """Wraps a function as a pass. chunk and microbatch may be functions of its arguments (a
+        tuple and a dict), stream a function without arguments."""
         number = _word(KINDS, "kind", kind)
 
         @functools.wraps(function)
@@ -208,7 +208,8 @@ class Hook:
 
     def step_of(self, function: Callable[..., Any],
                 paused: Callable[[tuple, dict], bool] | None = None) -> Callable[..., Any]:
-        """The function as a step; `paused` says of its arguments whether it is none."""
+        """Wraps a function as a step; `paused`, a function of its arguments, returns true for calls
+        that are not steps."""
 
         @functools.wraps(function)
         def within(*args: Any, **kwargs: Any) -> Any:
@@ -220,16 +221,16 @@ class Hook:
     # ---- late pipelines ----
 
     def late(self, factor: float) -> HookChoice:
-        """Some other pipeline needs `factor` times the planned time: what is run from the next step
-        on. All ranks of all other pipelines call it between the same two steps."""
+        """Another pipeline needs `factor` times the planned time: returns the point to run from the
+        next step on. All ranks of all other pipelines call it between the same two steps."""
         choice = sized(_abi.erg_hook_choice)
         self._check(library.erg_hook_late(self._open(), factor, c.byref(choice), self._to_err))
         return take(HookChoice, choice, cause=CAUSES[choice.cause])
 
     def agree(self, exchange: Callable[[bytes], list[bytes]] | None, ranks: int) -> None:
-        """Ranks agree on who is late by `exchange`, which gathers the bytes of all ranks in their
-        order, every 16th step, and between the clocks of a profile; None ends it. An exception of
-        it fails the step."""
+        """Makes ranks agree on late pipelines every 16th step, and between the clocks of a profile,
+        by `exchange`, which gathers the bytes of all ranks in rank order; None ends this. An
+        exception of `exchange` fails the step."""
         kind = _abi.erg_hook_exchange
 
         def gather(context: int, mine: int, everyone: int, count: int) -> int:
@@ -239,21 +240,21 @@ class Hook:
                     return -1
                 c.memmove(everyone, b"".join(parts), ranks * count)
                 return 0
-            except Exception:  # the step says that it failed
+            except Exception:  # the step reports the failure
                 return -1
 
         function = kind(gather) if exchange else kind(0)
         self._check(library.erg_hook_agree(self._open(), function, None, ranks, self._to_err))
-        self._exchange = function  # lives as long as it is called
+        self._exchange = function  # kept as long as it may be called
 
     def agreed(self) -> HookChoice | None:
-        """What was decided last; None before the first decision."""
+        """The latest decision; None before the first."""
         choice = sized(_abi.erg_hook_choice)
         if library.erg_hook_agreed(self._open(), c.byref(choice)) != 0 or choice.from_step < 0:
             return None
         return take(HookChoice, choice, cause=CAUSES[choice.cause])
 
-    # ---- what it has seen ----
+    # ---- measurements ----
 
     @property
     def stats(self) -> HookStats:
@@ -279,7 +280,7 @@ class Hook:
         return self._pointer
 
     def close(self) -> None:
-        """Unlocks the GPU; raises Error where it may still be locked."""
+        """Unlocks the GPU; raises Error if it may still be locked."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             call("erg_hook_close", pointer)

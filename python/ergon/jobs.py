@@ -1,4 +1,4 @@
-"""Models and jobs, and what is asked of them: memory, layouts, plans."""
+"""Models and jobs, with their memory, layouts and plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._library import (Error, Handle, Page, call, joined, library, long_call, op
                        text)
 from .plans import Frontier, Plan
 
-Progress = Callable[[str, int, int], None]  #: called with the task, steps done, and steps in all
+Progress = Callable[[str, int, int], None]  #: called with the task, steps done and all steps
 
 
 # ---- models ----
@@ -32,7 +32,7 @@ class ModelInfo:
     ffn: int
     vocabulary: int
     most_positions: int  #: tokens of a sequence; 0: no bound
-    window: int  #: of attention; 0: every token sees all before it
+    window: int  #: of attention; 0: every token sees all earlier ones
     parameters: float
     trained_parameters: float
     tied: bool  #: the head shares the embedding's weights
@@ -41,7 +41,7 @@ class ModelInfo:
 
 @dataclasses.dataclass(frozen=True)
 class ModelWork:
-    """FLOPs of one pass over some tokens, all GPUs together."""
+    """FLOPs of one pass over some tokens, for all GPUs together."""
 
     linear_flops: float
     head_flops: float
@@ -51,7 +51,7 @@ class ModelWork:
 
 
 class Model(Handle):
-    """A transformer by its config.json, a folder that holds one, or a name of the catalogue.
+    """A transformer from its config.json, a folder with one, or a name of the catalogue.
 
     >>> ergon.Model("llama-3.2-3b").info.parameters
     """
@@ -80,8 +80,8 @@ class Model(Handle):
 @dataclasses.dataclass(frozen=True)
 class MemoryInfo:
     fits: bool  #: into the GPUs
-    host_fits: bool  #: what is offloaded, into the nodes' host memory
-    binding_stage: int  #: whose GPUs have least left, or are short of most
+    host_fits: bool  #: offloaded tensors fit into the nodes' host memory
+    binding_stage: int  #: the stage with the least free memory, or the largest shortage
     tensor: int
     context: int
     pipeline: int
@@ -92,17 +92,17 @@ class MemoryInfo:
     sequence: int
     recompute: str
     offload: float
-    change: str  #: what is missing and the smallest change that helps; "": it fits
-    fsdp: int  #: ranks that share the weights; 1: they are not sharded
+    change: str  #: the shortage, and the smallest change that helps; "": it fits
+    fsdp: int  #: ranks that share the weights; 1: not sharded
 
 
 @dataclasses.dataclass(frozen=True)
 class StageMemory:
-    """One GPU of a stage at its worst moment, in bytes."""
+    """One GPU of a stage at its memory peak, in bytes."""
 
     gpu: str
     peak_bytes: float
-    gpu_bytes: float  #: what it has for them
+    gpu_bytes: float  #: available for them
     weights_bytes: float
     gradients_bytes: float
     optimizer_bytes: float
@@ -114,7 +114,7 @@ class StageMemory:
 
 
 class Memory(Handle, Page):
-    """What each stage of a layout needs: Job.memory()."""
+    """The memory of each stage of a layout: Job.memory()."""
 
     _free = "erg_memory_free"
 
@@ -135,7 +135,7 @@ class Memory(Handle, Page):
         return self.info.fits and self.info.host_fits
 
     def document(self) -> dict[str, Any]:
-        """All of it, as `ergon memory --json` prints it."""
+        """The document of `ergon memory --json`."""
         return json.loads(library.erg_memory_json(self._pointer))
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
@@ -153,7 +153,7 @@ class Memory(Handle, Page):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A way to spread a job, and an iteration of it, all GPUs together."""
+    """A layout of a job, and its iteration, for all GPUs together."""
 
     name: str  #: "t=2,c=2,p=8,l=2"
     gpus: int
@@ -172,12 +172,12 @@ class Layout:
     power_w: float
     tokens_per_s: float
     mfu: float  #: share of the GPUs' peak, 0 to 1
-    peak_bytes: float  #: of the GPU that needs most
-    fsdp: int  #: ranks that share the weights; 1: they are not sharded
+    peak_bytes: float  #: of the GPU with the highest peak
+    fsdp: int  #: ranks that share the weights; 1: not sharded
 
 
 class Layouts(Handle, Page, Sequence):
-    """Layouts of a job, the best first: Job.plan()."""
+    """Layouts of a job, best first: Job.plan()."""
 
     _free = "erg_layouts_free"
 
@@ -200,23 +200,23 @@ class Layouts(Handle, Page, Sequence):
         return iter(self.layouts)
 
     def job(self, index: int = 0) -> Job:
-        """The job with that layout in place of its own, for Job.optimize() or training."""
+        """The job with that layout instead of its own, for Job.optimize() or training."""
         pointer = c.c_void_p()
         call("erg_layouts_job", self._pointer, index, c.byref(pointer))
         return Job._of(pointer)
 
     def plan(self) -> Plan:
-        """The best as a plan, where clocks were chosen: by an objective, a bound, or a page."""
+        """The best layout as a plan, if clocks were chosen, by an objective, a bound or a page."""
         pointer = c.c_void_p()
         call("erg_layouts_plan", self._pointer, c.byref(pointer))
         return Plan._of(pointer)
 
     def document(self) -> dict[str, Any]:
-        """All of it, as `ergon layout --json` prints it."""
+        """The document of `ergon layout --json`."""
         return json.loads(library.erg_layouts_json(self._pointer))
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page, which Job.plan(page=True) has."""
+        """Writes the page; needs Job.plan(page=True)."""
         call("erg_layouts_write_page", self._pointer, text(path))
 
     def _repr_html_(self) -> str:
@@ -239,7 +239,7 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# ---- options of jobs for the library, as Job's functions explain them ----
+# ---- options of Job's functions for the library ----
 
 
 def memory_options(*, layout: str | None = None, gpus: int | None = None,
@@ -300,7 +300,7 @@ class JobInfo:
 
 
 class Job(Handle):
-    """What to train and on what: a job file, its keys by name, or both.
+    """A model and the GPUs to train it on: a job file, its keys by name, or both.
 
     >>> job = ergon.Job("job.yaml", microbatches=16)
     >>> job = ergon.Job(model="llama-3.2-3b", tensor=8, pipeline=2, microbatch_size=8,
@@ -309,8 +309,8 @@ class Job(Handle):
     >>> frontier = job.optimize()
     >>> layouts = job.plan(gpus=64)
 
-    examples/quickstart.yaml explains every key. Relative paths among the keys are from the file's
-    folder, without a file from the current one.
+    examples/quickstart.yaml explains every key. Relative paths in keys start at the file's folder
+    or, without a file, at the current one.
     """
 
     _free = "erg_job_free"
@@ -326,19 +326,19 @@ class Job(Handle):
 
     @classmethod
     def parse(cls, job: str, name: str = "job") -> Job:
-        """A job from the text of a file; `name` stands for the file's path."""
+        """A job from the text of a file; `name` is its path in messages."""
         encoded = job.encode()
         return cls._of(opened("erg_job_open_text", text(name), encoded, len(encoded)))
 
     def set(self, key: str, value: Any) -> Job:
-        """Sets a key such as "microbatches" or "cluster.nodes", and checks the whole anew; a value
-        that is refused leaves the job as it was."""
+        """Sets a key such as "microbatches" or "cluster.nodes", and checks the job again; a refused
+        value does not change the job."""
         encoded = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         call("erg_job_set", c.byref(self._pointer), text(key), encoded)
         return self
 
     def check(self) -> None:
-        """Raises Error where the job cannot run as it is: its layout, its cluster, its GPUs."""
+        """Raises Error if the job cannot run as it is: its layout, its cluster, its GPUs."""
         call("erg_job_check", self._pointer)
 
     @property
@@ -356,7 +356,7 @@ class Job(Handle):
                batch: int | None = None, solve_offload: str | None = None,
                per_stage: bool = False, accounting: str | None = None,
                layer_copies: bool = False, progress: Progress | None = None) -> Memory:
-        """What each stage needs, of the job's own layout or that of `layout`, such as
+        """The memory of each stage, for the job's own layout or `layout`, such as
         "t=2,c=2,p=8,l=2". solve_offload: "gpu", or bytes such as "64GiB", to find the smallest
         ratio of offloading that fits."""
         options = memory_options(layout=layout, gpus=gpus, batch=batch,
@@ -372,13 +372,13 @@ class Job(Handle):
              memory_bytes: float | None = None, host_bytes: float | None = None, top: int = 10,
              page: bool = False, fsdp: bool = False,
              progress: Progress | None = None) -> Layouts:
-        """The best ways to spread the job over so many GPUs (None: all of its cluster; "8-64" and
-        "any" ask how many, too). The job needs an engine, its key `engine`.
+        """The best layouts of the job on a number of GPUs (None: all of its cluster; "8-64" and
+        "any" also choose the number). The job needs the key `engine`.
 
         objective: "fastest" or "least_energy"; deadline, energy and power: bounds of an iteration
-        in seconds, joules and watts. With any of these the clocks are chosen, too. page: also all
-        that the page shows, which takes longer. fsdp: also layouts of one stage that shard
-        weights over data ranks.
+        in seconds, joules and watts. Any of these also chooses clocks. page: computes everything on
+        the page, which takes longer. fsdp: includes layouts of one stage that shard weights over
+        data ranks.
         """
         options = layout_options(gpus, batch=batch, batch_slack=batch_slack, layout=layout,
                                  recompute=recompute, per_stage=per_stage, objective=objective,
@@ -394,10 +394,10 @@ class Job(Handle):
                  progress: Progress | None = None) -> Frontier:
         """The frontier of the job's training iteration, with its plan: frontier.plan.
 
-        device: "emulated", or "cuda", the GPUs of this machine. folder: for plan.json,
-        report.html, and all measurements, from which a call that was ended goes on. deadline,
-        energy: the point to select, in place of the job's goal. lock_clocks (experimental): with
-        "cuda", the clocks are searched, too.
+        device: "emulated", or "cuda", the GPUs of this machine. folder: for plan.json, report.html,
+        and all measurements, from which an interrupted call continues. deadline, energy: the point
+        to select, instead of the job's goal. lock_clocks (experimental): with "cuda", also searches
+        clocks.
         """
         options = optimize_options(device=device, folder=folder, methods=methods,
                                    deadline=deadline, energy=energy, lock_clocks=lock_clocks)

@@ -1,4 +1,4 @@
-"""Energy of pieces of a program, on all its GPUs and the CPU; also by the calls of Zeus."""
+"""Energy of parts of a program, on all its GPUs and the CPU; also with the calls of Zeus."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ QUALITIES = ("missing", "measured", "estimated", "power only")  #: by enum erg_e
 
 @dataclasses.dataclass(frozen=True)
 class WindowGpu:
-    """A GPU in a window; NaN: not known. uncertainty_j is of 95 %."""
+    """A GPU in a window; NaN: unknown. uncertainty_j: 95 %."""
 
     energy_j: float
     uncertainty_j: float
     power_energy_j: float  #: from integrated power readings, the second source
-    ratio: float  #: of both sources; close to 1 where they agree
+    ratio: float  #: of both sources; close to 1 if they agree
     power_mean_w: float
     power_peak_w: float
     temperature_begin_c: float
@@ -40,11 +40,11 @@ class WindowGpu:
 
 @dataclasses.dataclass(frozen=True)
 class WindowResult:
-    """What a piece of a program took; NaN: not known."""
+    """Time and energy of a part of a program; NaN: unknown."""
 
     time_s: float
     energy_j: float  #: of the GPUs whose energy is known
-    energy_gpus: int  #: how many these are
+    energy_gpus: int  #: number of these GPUs
     uncertainty_j: float
     cpu_j: float
     cpu_uncertainty_j: float
@@ -57,7 +57,7 @@ class WindowResult:
 class MeterGpu:
     name: str
     uuid: str
-    trouble: str  #: why nothing can be read from it; "": it works
+    trouble: str  #: why it cannot be read; "": it works
     index: int  #: in the driver's order
     counter_period_s: float
     power_period_s: float
@@ -71,7 +71,7 @@ def _result(raw: _abi.erg_window_result) -> WindowResult:
 
 
 class Window:
-    """A piece of a program that is measured: Meter.window().
+    """A measured part of a program: Meter.window().
 
     Work on a GPU is asynchronous: wait for it before the window begins and before it ends.
     """
@@ -79,7 +79,7 @@ class Window:
     def __init__(self, meter: Meter, name: str) -> None:
         self._meter = meter
         self.name = name
-        self.result: WindowResult | None = None  #: once the window has ended
+        self.result: WindowResult | None = None  #: set when the window has ended
         self._pointer: int | None = None
 
     def begin(self) -> Window:
@@ -96,7 +96,7 @@ class Window:
         return self._pointer
 
     def look(self) -> WindowResult:
-        """What is known so far; does not wait."""
+        """The values so far; does not wait."""
         raw = sized(_abi.erg_window_result)
         call("erg_window_look", self._taken(), c.byref(raw))
         return _result(raw)
@@ -111,7 +111,7 @@ class Window:
         return self.result
 
     def cancel(self) -> None:
-        """Drops it without a result."""
+        """Drops the window without a result."""
         pointer, self._pointer = self._taken(), None
         self._meter._windows.discard(self)
         library.erg_window_cancel(pointer)
@@ -146,12 +146,12 @@ class Meter:
         if not self._pointer:
             raise Error("the meter is closed")
         if self._process != os.getpid():
-            raise Error("the meter is its parent process's; expected one of this process")
+            raise Error("the meter belongs to the parent process; expected one of this process")
         return self._pointer
 
     @property
     def gpus(self) -> list[MeterGpu]:
-        """The GPUs that are watched, in the order of results."""
+        """The watched GPUs, in the order of results."""
         found = []
         for index in range(library.erg_meter_gpus(self._open())):
             info = sized(_abi.erg_meter_gpu)
@@ -164,7 +164,7 @@ class Meter:
         return Window(self, name)
 
     def close(self) -> None:
-        """Ends watching; windows that are open are dropped."""
+        """Closes the meter; drops open windows."""
         pointer, self._pointer = self._pointer, None
         for window in self._windows:
             window._pointer = None
@@ -205,11 +205,11 @@ class Measurement:
 class ZeusMonitor:
     """A meter by the calls of zeus.monitor.ZeusMonitor: begin_window(), end_window().
 
-    What differs: GPUs are read in parallel and in the background; the energy is that between the
+    Differences: GPUs are read in parallel and in the background; the energy is that between the
     window's own ends, with its uncertainty; and nothing waits for the GPUs unless
-    sync_execution=True asks for it (PyTorch's CUDA devices). gpu_indices are among the visible
-    GPUs, as for Zeus. The arguments approx_instant_energy and cpu_indices are taken and have no
-    effect: short windows are always estimated, and all CPU packages count as one.
+    sync_execution=True (PyTorch's CUDA devices). gpu_indices are among the visible GPUs, as for
+    Zeus. The arguments approx_instant_energy and cpu_indices are accepted without effect: short
+    windows are always estimated, and all CPU packages count as one.
     """
 
     def __init__(self, gpu_indices: Sequence[int] | None = None,
@@ -245,7 +245,7 @@ class ZeusMonitor:
 
     def end_window(self, key: str, sync_execution: bool = False,
                    cancel: bool = False) -> Measurement:
-        """Ends the window `key`; with `cancel` nothing is measured."""
+        """Ends the window `key`; `cancel`: without a measurement."""
         if key not in self._windows:
             raise ValueError(f"Measurement window '{key}' does not exist")
         window, started = self._windows.pop(key)

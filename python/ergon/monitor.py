@@ -23,7 +23,7 @@ class PictureRun:
 
 
 class Monitor(Handle):
-    """What `ergon monitor` shows, drawn into a terminal of your own.
+    """The picture of `ergon monitor`, for your own terminal.
 
     >>> monitor = ergon.Monitor("all")
     >>> for run in monitor.draw(24, 80): print(run.row, run.text)
@@ -40,12 +40,12 @@ class Monitor(Handle):
         return library.erg_monitor_gpus(self._pointer)
 
     def page(self, rows: int) -> int:
-        """How many GPUs so many rows show at once."""
+        """The number of GPUs that fit on this number of rows."""
         return library.erg_monitor_page(self._pointer, rows)
 
     def draw(self, rows: int, columns: int, *, first: int = 0,
              ascii: bool = False) -> list[PictureRun]:
-        """The present state, which fills all columns of all rows. `first` is the GPU at the top."""
+        """The current state, filling all columns of all rows. `first`: the GPU at the top."""
         picture = sized(_abi.erg_monitor_picture, rows=rows, columns=columns, first=first,
                         ascii=int(ascii))
         call("erg_monitor_draw", self._pointer, c.byref(picture))

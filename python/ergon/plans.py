@@ -17,18 +17,18 @@ METHODS = ("sequential", "sequential+clocks", "nanobatching", "nanobatching+cloc
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One way to run an iteration, all GPUs of a pipeline together."""
+    """One way to run an iteration, for all GPUs of a pipeline together."""
 
-    index: int  #: in the frontier, from 0, the fastest, on
+    index: int  #: in the frontier; 0: the fastest
     time_s: float
     energy_j: float
     power_w: float  #: mean
-    static_energy_j: float  #: of energy_j; NaN: not known
+    static_energy_j: float  #: of energy_j; NaN: unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """What one GPU of a stage does with one microbatch."""
+    """A pass of one microbatch on one GPU of a stage."""
 
     direction: str  #: "forward" or "backward"
     microbatch: int
@@ -42,7 +42,7 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class PlanInfo:
-    """What a plan is for, and its selected point."""
+    """The job of a plan, and its selected point."""
 
     name: str | None
     model: str | None
@@ -56,20 +56,20 @@ class PlanInfo:
     microbatch_size: int
     microbatches: int
     sequence: int
-    passes: int  #: of each stage in an iteration
+    passes: int  #: per stage in an iteration
     method: str
     rule: str  #: how the point was chosen
     point: int  #: from 0 on
     time_s: float
     energy_j: float
     static_energy_j: float
-    step_time_s: float  #: with the sums of gradients and the optimizer; NaN: not known
+    step_time_s: float  #: with the sums of gradients and the optimizer; NaN: unknown
     step_energy_j: float
     points: int  #: of the frontier of that method
 
 
 class Plan(Handle, Page):
-    """A plan.json, or what Job.optimize() and Layouts.plan() make.
+    """A plan.json, or the result of Job.optimize() or Layouts.plan().
 
     >>> plan = ergon.Plan("out/plan.json")
     >>> plan.select(deadline=5.2).energy_j
@@ -82,20 +82,20 @@ class Plan(Handle, Page):
 
     @classmethod
     def parse(cls, plan: str, name: str = "plan") -> Plan:
-        """A plan from its text; `name` stands for the file in messages."""
+        """A plan from its text; `name` is the file's name in messages."""
         encoded = plan.encode()
         return cls._of(opened("erg_plan_open_text", text(name), encoded, len(encoded)))
 
     @property
     def info(self) -> PlanInfo:
-        """What it is for, and the point that is selected now."""
+        """Its job, and the currently selected point."""
         info = sized(_abi.erg_plan_info)
         call("erg_plan_info", self._pointer, c.byref(info))
         return take(PlanInfo, info)
 
     @property
     def methods(self) -> list[str]:
-        """The methods that the plan has points of."""
+        """The methods with points in the plan."""
         found = []
         for index in range(len(METHODS)):
             info = sized(_abi.erg_plan_method_info)
@@ -105,7 +105,7 @@ class Plan(Handle, Page):
         return found
 
     def frontier(self, method: str | None = None) -> Frontier:
-        """The points of a method; None: of the selected one."""
+        """The points of a method; None: the selected one."""
         return Frontier(self, method or self.info.method)
 
     def select(self, *, method: str | None = None, point: int | None = None,
@@ -115,9 +115,9 @@ class Plan(Handle, Page):
         """Selects a point, and returns it.
 
         point: its index from 0 on. pick: "fastest", "least_energy" or "knee". Or by bounds in
-        seconds, joules and watts: least energy with a deadline or a straggler, for whom the
-        pipeline waits until then whatever it does, else the fastest. Raises Error with the status
-        "infeasible" where no point is within the bounds; the selection stays.
+        seconds, joules and watts: the least energy with a deadline or a straggler (a time until
+        which the pipeline must wait anyway), otherwise the fastest. Raises Error with the status
+        "infeasible" if no point is within the bounds; the selection then stays.
         """
         goal = sized(_abi.erg_plan_goal, method=method,
                      point=0 if point is None else point + 1, pick=pick, deadline_s=deadline,
@@ -127,7 +127,7 @@ class Plan(Handle, Page):
         return _point(self, info.method, info.point)
 
     def passes(self, stage: int) -> list[Pass]:
-        """What the GPUs of a stage do in an iteration at the selected point, in order."""
+        """The passes of a stage's GPUs in an iteration at the selected point, in order."""
         count = c.c_size_t()
         call("erg_plan_passes", self._pointer, stage, None, 0, c.byref(count))
         passes = (_abi.erg_plan_pass * count.value)()
@@ -142,7 +142,7 @@ class Plan(Handle, Page):
         return json.loads(library.erg_plan_chosen_json(self._pointer))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it as a file that Plan() reads."""
+        """Writes the plan as a file for Plan()."""
         call("erg_plan_save", self._pointer, text(path))
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
@@ -161,7 +161,7 @@ def _point(plan: Plan, method: str, index: int) -> Point:
 
 
 class Frontier(Page, Sequence):
-    """The points of a method of a plan: time up, energy strictly down.
+    """The points of a method of a plan, in order of rising time and strictly falling energy.
 
     times_s and energies_j are arrays of doubles, which numpy and others take without a copy.
     """
@@ -171,7 +171,7 @@ class Frontier(Page, Sequence):
         self.method = method
         index = METHODS.index(method) if method in METHODS else -1
         if index < 0:
-            raise Error(f"the method '{method}' is not known; expected one of {', '.join(METHODS)}")
+            raise Error(f"the method '{method}' is unknown; expected one of {', '.join(METHODS)}")
         info = sized(_abi.erg_plan_method_info)
         call("erg_plan_method", plan._pointer, index, c.byref(info))
         self.points = [_point(plan, method, i) for i in range(info.points)]
@@ -188,7 +188,7 @@ class Frontier(Page, Sequence):
         return iter(self.points)
 
     def select(self, **goal: Any) -> Point:
-        """Selects a point of this method: as Plan.select()."""
+        """Selects a point of this method, like Plan.select()."""
         return self.plan.select(method=self.method, **goal)
 
     def write_page(self, path: str | os.PathLike[str]) -> None:
@@ -223,10 +223,9 @@ class _Ways:
 
 def combine(first: Sequence[tuple[float, float]],
             *others: Sequence[tuple[float, float]]) -> list[tuple[float, float, tuple[int, ...]]]:
-    """What pieces of work can do one after the other.
-
-    Of each piece the (seconds, joules) of its ways. Returns (seconds, joules, indices) of the sums
-    that no other sum beats, with the index of each piece's way.
+    """Combines sequential pieces of work: each piece has a list of (seconds, joules), one per
+    option. Returns (seconds, joules, indices) of the sums that no other sum beats, with the option
+    of each piece.
     """
     total = _Ways(first)
     chosen = [(recipe,) for _, _, recipe in total.read()]

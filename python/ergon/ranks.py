@@ -12,8 +12,8 @@ from ._library import address, call, sized, strings
 def launch(command: Sequence[str], ranks: int, *, timeout_s: float = 0,
            line: Callable[[int, bool, str], None] | None = None) -> None:
     """Runs a command as several ranks, and returns when all have ended: `ergon run`. Error names
-    the first rank that fails, which ends the others. `line` gets a rank, whether the line is of
-    its standard error, and each line that it prints. Signals of this process go to the ranks.
+    the first rank that fails, which ends the others. `line` is called with the rank, whether the
+    line is from standard error, and the line. The ranks get the signals of this process.
 
     >>> ergon.launch(["./train", "--steps", "100"], 4, line=lambda rank, bad, text: print(text))
     """

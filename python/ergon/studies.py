@@ -14,7 +14,7 @@ from ._library import Handle, call, library, long_call, sized, take
 
 @dataclasses.dataclass(frozen=True)
 class StudyCounts:
-    """Points of a study by what they came to."""
+    """Numbers of a study's points by result."""
 
     ran: int  #: in this call
     ok: int
@@ -22,11 +22,11 @@ class StudyCounts:
     impossible: int
     failed: int
     skipped: int
-    failed_findings: int  #: published findings that do not hold of these points
+    failed_findings: int  #: published findings that these points contradict
 
 
 class Study(Handle):
-    """What characterize() answers; its figures and page lie in the folder."""
+    """The result of characterize(); its figures and page are in the folder."""
 
     _free = "erg_characterization_free"
 
@@ -37,7 +37,7 @@ class Study(Handle):
         self.counts: StudyCounts = take(StudyCounts, counts)
 
     def document(self) -> dict[str, Any]:
-        """All points and findings, as `ergon characterize --json` prints them."""
+        """All points and findings: the document of `ergon characterize --json`."""
         return json.loads(library.erg_characterization_json(self._pointer))
 
     def __repr__(self) -> str:
@@ -49,9 +49,8 @@ def characterize(file: str | os.PathLike[str] | None, folder: str | os.PathLike[
                  sensor: str | None = None, transient_s: float | None = None, jobs: int = 0,
                  retry: bool = False, seed: int | None = None,
                  progress: Callable[[str, int, int], None] | None = None) -> Study:
-    """Runs the points of a study that its folder lacks, and draws figures: `ergon characterize`.
-
-    Without a file: figures and findings of what the folder has.
+    """Runs the points of a study that are missing in its folder, and draws figures: `ergon
+    characterize`. Without a file: figures and findings of the points in the folder.
 
     >>> ergon.characterize("sweep.yaml", "out").counts
     """

@@ -1,4 +1,4 @@
-"""Traces of GPUs: what ran on them, by category."""
+"""Traces of GPUs: their kernels, by category."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class KernelCategory:
 
     count: int
     summed_s: float  #: of all its kernels, on all streams
-    exposed_s: float  #: in which one runs, of communication and copies while nothing computes
-    wait_s: float  #: of summed_s: exchanges that wait for their last peer; NaN: not known
+    exposed_s: float  #: in which one runs; communication and copies: without computation
+    wait_s: float  #: part of summed_s: exchanges waiting for their last peer; NaN: unknown
     energy_j: float
 
 
 @dataclasses.dataclass(frozen=True)
 class KernelGpu:
-    """One GPU of one trace; window_s is the sum of the three behind it."""
+    """One GPU of one trace; window_s is the sum of the next three."""
 
     file: str
     rank: int
     device: int
     window_s: float
     compute_s: float
-    exposed_s: float  #: in which only communication or copies run
+    exposed_s: float  #: time in which only communication or copies run
     idle_s: float
     energy_j: float  #: NaN without a recording
     idle_energy_j: float
@@ -65,7 +65,7 @@ class Kernels(Handle, Sequence):
         return iter(self.gpus)
 
     def document(self) -> dict[str, Any]:
-        """All of it, as `ergon import kineto --json` prints it."""
+        """The document of `ergon import kineto --json`."""
         return json.loads(library.erg_kernels_json(self._pointer))
 
     def __repr__(self) -> str:
@@ -75,7 +75,8 @@ class Kernels(Handle, Sequence):
 def kernels(files: Sequence[str | os.PathLike[str]], *,
             recording: str | os.PathLike[str] | None = None, categories: str | None = None,
             progress: Callable[[str, int, int], None] | None = None) -> Kernels:
-    """What traces of PyTorch's profiler and of ergon's training say: `ergon import kineto`.
+    """Time and energy from traces of PyTorch's profiler and ergon's training: `ergon import
+    kineto`.
 
     >>> ergon.kernels(["rank-0.json.gz", "rank-1.json.gz"], recording="node.rec")
     """

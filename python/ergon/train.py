@@ -1,4 +1,4 @@
-"""Training a job on the rank that this process is."""
+"""Trains a job; this process is one rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDS = {_abi.ERG_TRAIN_GOES_ON: None, _abi.ERG_TRAIN_DONE: "done",
 
 @dataclasses.dataclass(frozen=True)
 class TrainStats:
-    """Of the latest step; NaN: not known."""
+    """Values of the latest step; NaN: unknown."""
 
     step: int
     steps: int
@@ -37,8 +37,8 @@ class TrainStats:
     saved: bool
     rank: int
     ranks: int
-    end: str | None  #: why no further step is made; None: one is
-    resumed: str | None  #: the checkpoint that the run went on from
+    end: str | None  #: why training ends; None: it continues
+    resumed: str | None  #: the checkpoint from which the run continued
 
 
 class Train:
@@ -72,12 +72,12 @@ class Train:
         self._pointer: c.c_void_p | None = opened("erg_train_open", text(job), c.byref(options))
 
     def resume(self, checkpoint: str | os.PathLike[str] | None = None) -> None:
-        """Before the first step: goes on from a checkpoint; None: the newest of the run's folder,
-        if there is one."""
+        """Call it before the first step: continues from a checkpoint; None: the newest in the run's
+        folder, if any."""
         call("erg_train_resume", self._open(), text(checkpoint))
 
     def step(self) -> TrainStats:
-        """One step, and what is due after it."""
+        """Makes one step, and validation, log and checkpoint if due."""
         call("erg_train_step", self._open())
         return self.stats
 
@@ -88,7 +88,7 @@ class Train:
         return take(TrainStats, stats, end=ENDS[stats.end])
 
     def __iter__(self) -> Iterator[TrainStats]:
-        """The steps that are left, from the newest checkpoint on; then the run is closed."""
+        """Makes the remaining steps, from the newest checkpoint on; then closes the run."""
         try:
             self.resume()
             while not self.stats.end:
@@ -97,15 +97,15 @@ class Train:
             self.close()
 
     def stop(self) -> None:
-        """Asks for an end after the next step, with a checkpoint; from any thread."""
+        """Requests an end after the next step, with a checkpoint; any thread may call it."""
         library.erg_train_stop(self._open(), 1)
 
     def checkpoint(self) -> None:
-        """Writes one of the latest step, and waits until it is there."""
+        """Writes a checkpoint of the latest step, and waits until it is complete."""
         call("erg_train_checkpoint", self._open())
 
     def export(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the model as Hugging Face keeps it."""
+        """Writes the model in Hugging Face's format."""
         call("erg_train_export", self._open(), text(folder))
 
     def _open(self) -> c.c_void_p:

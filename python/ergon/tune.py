@@ -1,4 +1,4 @@
-"""One knob of the GPUs, the power limit or the SM clock, tuned while a training loop runs."""
+"""Tunes one knob of the GPUs, the power limit or the SM clock, during a training loop."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ STATES = ("measuring", "done", "failed")
 @dataclasses.dataclass(frozen=True)
 class TuneStats:
     state: str  #: one of STATES
-    value: int  #: that is set: W or MHz
-    meets: bool  #: when done: some value keeps to the slowdown or the budget
-    searches: int  #: begun; more than 1: steps have changed
+    value: int  #: current value: W or MHz
+    meets: bool  #: when done: some value meets the slowdown or the budget
+    searches: int  #: started searches; more than 1: steps have changed
     blocks: int  #: measured
     steps: int
 
 
 @dataclasses.dataclass(frozen=True)
 class TunePoint:
-    """A value that was measured; times and energies are of a step."""
+    """A measured value; times and energies are per step."""
 
     value: int
     blocks: int
     time_s: float
     energy_j: float
-    time_uncertainty_s: float  #: 95 %; NaN of one block
+    time_uncertainty_s: float  #: 95 %; NaN: one block
     energy_uncertainty_j: float
 
 
 class Tune:
-    """Finds the best value of a knob by the steps of the training itself: ergon/tune.h.
+    """Finds the best value of a knob on the steps of the training itself: ergon/tune.h.
 
     >>> with ergon.Tune("power", selector="slowdown", slowdown=1.05) as tune:
     ...     for batch in data:
@@ -50,9 +50,9 @@ class Tune:
     >>> tune.stats.value
 
     knob: "power" (W) or "clock" (MHz). selector: "cost" (weight), "energy", "time", "slowdown" or
-    "budget" (budget_j, of a step and all GPUs). gpus: as Meter has it; they get one value. profile:
-    a file of measurements, which is taken if it is there and written else. What is None is as the
-    library has it. close() sets again what was set before.
+    "budget" (budget_j, of a step and all GPUs). gpus: as in Meter; all get the same value. profile:
+    a file of measurements, which is read if it exists and written otherwise. None: the library's
+    default. close() restores the previous setting.
     """
 
     def __init__(self, knob: str, *, selector: str = "cost", weight: float | None = None,
@@ -70,7 +70,7 @@ class Tune:
              slowdown=slowdown, budget_j=budget_j, gpus=gpus, profile=profile, least=least,
              most=most, step=step, settle_steps=settle_steps, measure_steps=measure_steps,
              measure_s=measure_s)
-        self._options = options  # has the texts, which the library reads later
+        self._options = options  # keeps the texts, which the library reads later
         self._last: tuple[TuneStats, list[TunePoint]] | None = None
         self._process = os.getpid()
         self._pointer: c.c_void_p | None = opened("erg_tune_open", c.byref(options))
@@ -79,20 +79,20 @@ class Tune:
         call("erg_tune_step_begin", self._open())
 
     def step_end(self) -> None:
-        """At the end of a block of steps this waits for the energy counters, about 0.2 s. After a
-        failure all is set as before, and later calls raise the same error."""
+        """At the end of a block of steps this waits for the energy counters, about 0.2 s. A failure
+        restores the previous setting, and later calls raise the same error."""
         call("erg_tune_step_end", self._open())
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """A step. A body that raises leaves it unended."""
+        """A step. If the body raises, the step does not end."""
         self.step_begin()
         yield
         self.step_end()
 
     @property
     def stats(self) -> TuneStats:
-        """Also after close(): those of then."""
+        """The statistics; after close(), those at the close."""
         if not self._pointer and self._last:
             return self._last[0]
         stats = sized(_abi.erg_tune_stats)
@@ -101,7 +101,7 @@ class Tune:
 
     @property
     def points(self) -> list[TunePoint]:
-        """The values that were measured, in rising order; also after close()."""
+        """The measured values in rising order; also after close()."""
         if not self._pointer and self._last:
             return self._last[1]
         found: list[TunePoint] = []
@@ -114,11 +114,11 @@ class Tune:
         if not self._pointer:
             raise Error("the tuner is closed")
         if self._process != os.getpid():
-            raise Error("the tuner is its parent process's; expected one of this process")
+            raise Error("the tuner belongs to the parent process; expected one of this process")
         return self._pointer
 
     def close(self) -> None:
-        """Sets again what was set before; raises Error where that failed."""
+        """Restores the previous setting; raises Error if that fails."""
         if not self._pointer or self._process != os.getpid():
             return
         self._last = self.stats, self.points

@@ -38,8 +38,7 @@ struct erg_daemon_options {
     const char *socket; /* NULL: FOLDER/ergond.sock, or the one that the service manager passes */
     const char *proc;   /* "/proc" except in tests */
     int per_user;       /* connections of one user that is not root; 0: 16 */
-    int idle_ms; /* after this silence, a connection without lease may be closed to make room; 0:
-                    10,000 */
+    int idle_ms; /* silence after which a connection without lease may be closed; 0: 10,000 */
     int guests;  /* a pipe of struct erg_daemon_guest; 0: none */
     /* Called once clients are accepted, to open that other server; may be NULL. */
     int (*opened)(void *context, struct erg_error *err);

@@ -98,8 +98,8 @@ struct erg_daemon {
     int64_t rate_ns, refusals_ns, looked_ns; /* looked: the last check for lost GPUs */
     struct erg_wire_writer writer;           /* for the current answer */
     pthread_mutex_t readings_lock;
-    struct erg_gpu_sample
-        *readings; /* the latest of each GPU; written by the sampler, under the lock */
+    /* The latest of each GPU; written by the sampler, under the lock. */
+    struct erg_gpu_sample *readings;
 };
 
 /* ---- daemon_run.c: connections ---- */

@@ -155,8 +155,7 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns)
         if (to->fd < 0 || to->doomed || !to->metrics)
             continue;
         if (to->period_ns < least_period_ns(daemon, to))
-            to->period_ns =
-                daemon->config.period_ns; /* the lease that allowed a shorter one has ended */
+            to->period_ns = daemon->config.period_ns; /* a lease that allowed less has ended */
         if (to->period_ns < daemon->config.period_ns)
             erg_sampler_look_closely(daemon->sampler, now_ns + 2 * to->period_ns);
         if (to->next_ns <= now_ns) {

@@ -219,8 +219,7 @@ static void take_rules(struct erg_daemon *daemon)
         erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
                               erg_text_escape_json(why, 600, daemon->rules_error.message));
     } else {
-        daemon->rules.period_ns =
-            daemon->config.period_ns; /* the running sampler keeps its period */
+        daemon->rules.period_ns = daemon->config.period_ns; /* the sampler keeps its period */
         erg_daemon_config_release(&daemon->config);
         daemon->config = daemon->rules;
         erg_daemon_audit_reopen(daemon->audit, daemon->config.audit);

@@ -82,7 +82,7 @@ void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
 /*
  * The tensors of layers that move to host memory are contiguous, in slots of their own. A layer of
- * a pass has a slot from its forward pass until the slot is given back or the pass ends; the
+ * a pass has a slot from its forward pass until the slot is released or the pass ends; the
  * layer's backward pass reads the tensors in the slot to which they returned.
  */
 void *erg_stage_moved(const struct erg_stage *stage, size_t pass, size_t layer);

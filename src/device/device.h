@@ -66,8 +66,8 @@ struct erg_difference {
     char tensor[16];    /* "output"; of gradients: "input", or the weight: "qkv", "fc1", … */
     uint32_t copies;    /* tensors of that name: layers times GPUs */
     uint32_t identical; /* copies that are identical, bit for bit */
-    double
-        relative; /* |difference| / |reference|, the largest of the copies; NaN if there is one */
+    /* |difference| / |reference|, the largest of the copies; NaN if there is one. */
+    double relative;
 };
 enum { ERG_DIFFERENCES = 10 }; /* at most */
 

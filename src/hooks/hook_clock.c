@@ -130,7 +130,7 @@ static void judge(struct hook_clock *clock)
 }
 
 /*
- * Notes the begin of a group with a higher clock than the previous one, to check whether its clock
+ * Notes the start of a group with a higher clock than the previous one, to check whether its clock
  * has arrived.
  */
 static void note_begin(struct hook_clock *clock, const struct hook_where *where)

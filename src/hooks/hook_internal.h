@@ -48,8 +48,8 @@ struct hook_clock {
     uint64_t due_serial;   /* the number of that turn of the programme; 0: none yet */
     double lead_s;         /* a change is requested this long before it is due */
     uint64_t lates, tried; /* with this lead */
-    uint64_t
-        awaits; /* the serial of a change upwards that has begun and is not judged yet; 0: none */
+    /* The serial of a change upwards that has begun and is not judged yet; 0: none. */
+    uint64_t awaits;
     int64_t begun_ns, arrives_ns;
     uint64_t arrives_serial;
     int64_t looked_ns, set_ns,
@@ -135,7 +135,7 @@ struct erg_hook {
     int64_t steps, passes;
     int order_errors;
     int64_t step_ns, pass_ns,
-        planned_ns; /* begin of the step and the pass; sum over forward and backward passes */
+        planned_ns; /* start of the step and the pass; sum over forward and backward passes */
     double busy_s;
     /* Rings; NaN: not yet known. */
     _Atomic double step_s[HOOK_STEPS], step_busy_s[HOOK_STEPS];

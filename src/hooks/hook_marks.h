@@ -39,7 +39,7 @@ struct hook_marks {
     struct hook_where where;
     int64_t begun_ns;       /* of the running pass of any kind */
     double busy_s;          /* seconds of passes in the step */
-    int64_t step_ns;        /* begin of the step */
+    int64_t step_ns;        /* start of the step */
     uint64_t step_unmarked; /* unmarked passes by then */
 };
 

@@ -24,9 +24,9 @@ struct erg_hook_row {
 
 struct erg_hook_rows {
     struct erg_hook_shape shape;
-    struct erg_hook_row
-        *rows;       /* [count][2 * chunks * stages]; one more while a clock is under trial */
-    int *clocks_mhz; /* [count], and one more under trial */
+    /* [count][2 * chunks * stages]; one more while a clock is under trial. */
+    struct erg_hook_row *rows;
+    int *clocks_mhz;        /* [count], and one more under trial */
     size_t count, left_out; /* clocks */
     int *rises; /* consecutive rises of energy, [2 * chunks * stages]; kept once they are enough */
     double waiting_w; /* sum over clocks and ranks */

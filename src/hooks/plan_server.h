@@ -33,10 +33,10 @@ struct erg_plan_server;
 
 struct erg_plan_server_options {
     const char *plan; /* path of plan.json */
-    size_t number; /* of the point, from 1; 0: the selected one if its method is sequential+clocks,
-                      otherwise the fastest */
-    const char
-        *record; /* a folder to create for the results of ranks; NULL: results are not stored */
+    /* The number of the point, from 1; 0: the selected one of sequential+clocks, or the fastest. */
+    size_t number;
+    /* A folder to create for the results of ranks; NULL: results are not stored. */
+    const char *record;
 };
 
 /* One HTTP request and its answer. The caller owns it and keeps it until it is answered. */

@@ -167,7 +167,7 @@ static double sum_costs(const struct making *making, uint32_t first, uint32_t en
 }
 
 /*
- * Finds the cheapest cut into groups of at least the dwell: `before`[p] is the begin of the group
+ * Finds the cheapest cut into groups of at least the dwell: `before`[p] is the start of the group
  * that ends at position p. One group if the step is shorter than the dwell.
  */
 static void cut_groups(const struct making *making, uint32_t *before)
@@ -178,7 +178,7 @@ static void cut_groups(const struct making *making, uint32_t *before)
     double *best_j = erg_xcalloc(count + 1, sizeof *best_j);
     for (uint32_t end = 1; end <= count; end++) {
         int highest_mhz = 0;
-        double cut_s = INFINITY; /* begin of the shortest group that ends here */
+        double cut_s = INFINITY; /* start of the shortest group that ends here */
         best_j[end] = INFINITY;
         for (uint32_t first = end; first-- > 0;) {
             const struct erg_programme_pass *pass = &programme->passes[first];

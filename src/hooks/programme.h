@@ -33,8 +33,7 @@ struct erg_programme_request {
 /* The settings for the clocks of a trainer other than ergon's. */
 struct erg_programme_input {
     const char *method; /* NULL: "sequential+clocks" */
-    size_t number; /* of the point, from 1; 0: the selected one if it has that method, otherwise the
-                      fastest */
+    size_t number; /* of the point, from 1; 0: the selected one of that method, or the fastest */
     long stage;
     bool clocks_only; /* also accept a method whose passes only ergon's own training can run */
 };

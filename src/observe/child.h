@@ -1,5 +1,5 @@
 /*
- * Child: one program run in the foreground in place of this one: it gets our standard streams,
+ * Child: one program run in the foreground instead of this one: it gets our standard streams,
  * terminal and process group, and the signals that are sent to us.
  */
 #ifndef ERG_OBSERVE_CHILD_H

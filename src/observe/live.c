@@ -13,8 +13,7 @@ static const int64_t rate_ns = 200000000;
 static const int64_t fresh_least_ns = 2000000000;
 
 static const int64_t believed_ns = 1000000000; /* accepts a restarted counter after this */
-static const int64_t still_ns =
-    3000000000; /* after this an energy counter counts as standing still */
+static const int64_t still_ns = 3000000000;    /* an energy counter stands still after this */
 
 /* A counter that may briefly return wrong values. */
 struct counter {

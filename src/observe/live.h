@@ -24,10 +24,9 @@ struct erg_live_gpu {
     uint64_t valid; /* bit 1 << metric: readings[] holds a fresh value */
     int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
     int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
-    double energy_j; /* since the start, by the counter; NaN: no counter, or it stands still under
-                        power, or has restarted */
-    double
-        power_energy_j; /* since the start, each power reading held until the next; NaN: unknown */
+    double energy_j; /* by the counter since the start; NaN: none, it stands still or restarted */
+    /* Since the start, each power reading held until the next; NaN: unknown. */
+    double power_energy_j;
     double rates[ERG_METRICS];         /* of counters, units per second; NaN: unknown */
     float history_w[ERG_LIVE_HISTORY]; /* mean power per step, oldest first; NaN: unknown */
 };

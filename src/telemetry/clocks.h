@@ -20,7 +20,7 @@
  *   load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
  * - An earlier lock by another program cannot be detected, and so is not restored: the GPU is left
  *   unlocked. Among runs of ergon, the second one that requests a GPU is refused if they see each
- * other's claims (telemetry/claim.h).
+ *   other's claims (telemetry/claim.h).
  *
  * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
  * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,

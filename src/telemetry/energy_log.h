@@ -51,8 +51,7 @@ struct erg_energy_value {
     bool valid;
     size_t run; /* of the counter, which may restart: take no differences between runs */
     double energy_j, uncertainty_j;
-    double missed_j2; /* squared energy that power readings before the moment missed; also for
-                         differences */
+    double missed_j2; /* squared energy that power readings before the moment missed */
     double begin_j;   /* if the load did not change shortly before the moment */
     double end_j;     /* if it did not change shortly after */
 };

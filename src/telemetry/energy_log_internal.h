@@ -15,8 +15,7 @@ struct counter_step {
 struct power {
     double time_s, power_w;
     double integral_j; /* up to time_s; see erg_energy_held() */
-    double missed_j2;  /* up to time_s: each change happened at an unknown moment between two
-                          readings */
+    double missed_j2;  /* up to time_s: the moments of changes are unknown */
 };
 
 struct erg_energy_log {

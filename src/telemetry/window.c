@@ -178,8 +178,7 @@ static enum erg_counter_state counter_state(const struct window_gpu *at,
 static double mean_power(const struct erg_window_gpu *gpu, const struct watched *watched,
                          double time_s, bool brief)
 {
-    static const double reading_error =
-        1.1; /* error of power readings and, a little, of the time */
+    static const double reading_error = 1.1; /* of power readings and time */
     double mean_w = gpu->energy_j / time_s, highest_w = erg_energy_log_highest(watched->log);
     bool known = gpu->uncertainty_j < gpu->energy_j &&
                  (highest_w <= 0 || mean_w <= reading_error * highest_w);

@@ -185,7 +185,7 @@ sequence: 256
     const union = page.byId("frontier").all(e => e.getAttribute("class") === "plan").map(mark => middle(mark.children));
     checkOrder(page.data.frontier.map(p => p.time_s), union, 1, "frontier by time");
     page.byId("frontier").all("svg")[0].fire("keydown", { key: "ArrowRight" });
-    assert.match(page.byId("tip").textContent, /recomputation: .*\n.*W a GPU\nmean clocks: forward \d+ MHz/);
+    assert.match(page.byId("tip").textContent, /recomputation: .*\n.*W per GPU\nmean clocks: forward \d+ MHz/);
     /* Shares of time are bars whose widths add up to the layout's time. */
     const most = Math.max(...layouts.map(l => l.highest_clock.time_s));
     page.byId("items").children.forEach((row, i) => {
@@ -467,7 +467,7 @@ sequence: 256
     same(page.byId("memory-legend").children.map(part => part.nodes[1].split(" ")[0]), ["weights", "gradients", "optimizer", "activations", "inputs"]);
     checkOrder(Object.values(items).filter(Boolean), parts.map(part => Number(/width:([0-9.e-]+)%/.exec(part.getAttribute("style"))[1])), 1, "items of memory");
     /* No sensor: neither a chart nor a number of power and energy. */
-    assert.ok(!/W|joule|for a token/.test(page.byId("tiles").textContent), page.byId("tiles").textContent);
+    assert.ok(!/W|joule|per token/.test(page.byId("tiles").textContent), page.byId("tiles").textContent);
     assert.strictEqual(page.byId("speed-charts").all("svg").length, 1);
     const [steps, tokens, time] = page.byId("axis-choice").all("button"), before = loss();
     tokens.fire("click");
@@ -505,8 +505,8 @@ sequence: 256
     checkWhole(page);
     assert.strictEqual(page.byId("headline").textContent, "The loss fell from 52.000 to 2.125 in 4,000 steps.");
     const tiles = page.byId("tiles").children.map(tile => tile.textContent);
-    for (const text of ["2.225validation loss", "262,144tokens a second, 32,768 on a GPU", "50.0\u00a0%of the GPU’s peak FLOPs (MFU)",
-      "5,500\u00a0Wpower of all GPUs", "21.0\u00a0mJenergy of a token, ±\u00a00.1\u00a0mJ", "3.50\u00a0MJenergy of the run so far"])
+    for (const text of ["2.225validation loss", "262,144tokens per second, 32,768 on a GPU", "50.0\u00a0%of the GPU’s peak FLOPs (MFU)",
+      "5,500\u00a0Wpower of all GPUs", "21.0\u00a0mJenergy per token, ±\u00a00.1\u00a0mJ", "3.50\u00a0MJenergy of the run so far"])
       assert.ok(tiles.includes(text), `${text} in ${JSON.stringify(tiles)}`);
     assert.strictEqual(page.byId("speed-charts").all("svg").length, 4);
     const marks = page.byId("loss-chart").all("svg").pop().all("circle");
@@ -516,7 +516,7 @@ sequence: 256
     assert.strictEqual(band.split("L").length, 2 * (page.data.columns.step.length - 1));
     assert.strictEqual(page.byId("trials-table").all("table").length, 0);
     page.byId("speed-charts").all("svg")[1].fire("keydown", { key: "ArrowLeft" });
-    assert.match(page.byId("tip").textContent, /\n21\.0\u00a0mJ ± 0\.1\u00a0mJ a token$/);
+    assert.match(page.byId("tip").textContent, /\n21\.0\u00a0mJ ± 0\.1\u00a0mJ per token$/);
   },
 };
 

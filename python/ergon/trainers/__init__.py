@@ -6,9 +6,9 @@
     callbacks=[ergon.trainers.lightning.Follow("plan.json")]       Lightning
     ergon.trainers.huggingface.follow(trainer, plan="plan.json")   transformers.Trainer
 
-All take the options of ergon.Hook (mode, method, point, ...) and `agree`: whether the ranks of
-several pipelines agree on who is late, for which every rank of the job has to follow the plan.
-Each returns, or is, a Follower. A module imports its trainer; `import ergon` imports none.
+All take the options of ergon.Hook (mode, method, point, ...) and `agree`: the ranks of several
+pipelines agree on late ones; every rank of the job must then follow the plan. Each returns, or is,
+a Follower. Each module imports its trainer; `import ergon` imports none.
 """
 
 from ._follower import Follower

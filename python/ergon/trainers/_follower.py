@@ -1,4 +1,4 @@
-"""What adapters share: where a rank is, its hook, its stream, and the gathering of all ranks."""
+"""Shared by adapters: the place of a rank, its hook, its stream, and the gather over ranks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .._library import Error
 from ..hook import Hook
 from ..plans import Plan
 
-_LEGACY_STREAM = 1  # CU_STREAM_LEGACY: torch says 0 for it, which a hook takes for "none"
+_LEGACY_STREAM = 1  # CU_STREAM_LEGACY: torch uses 0 for it, which means "none" for a hook
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a rank is, and what its trainer runs in a step."""
+    """The place of a rank, and the passes of its trainer in a step."""
 
     stage: int = 0
     stages: int = 1
     chunks: int = 1
-    microbatches: int | None = None  #: None: not known before its passes come
+    microbatches: int | None = None  #: None: unknown until its passes run
     replica: int = 0
     replicas: int = 1
 
@@ -36,7 +36,7 @@ def _torch() -> Any:
 
 
 def _cuda() -> Any:
-    """torch.cuda where it works on NVIDIA's GPUs, or None."""
+    """torch.cuda if it uses NVIDIA GPUs, otherwise None."""
     torch = _torch()
     if torch is None or not torch.version.cuda or not torch.cuda.is_available():
         return None
@@ -44,7 +44,7 @@ def _cuda() -> Any:
 
 
 def _distributed() -> Any:
-    """torch.distributed where there is a process group, or None."""
+    """torch.distributed if there is a process group, otherwise None."""
     torch = _torch()
     if torch is None or not torch.distributed.is_available():
         return None
@@ -59,9 +59,9 @@ def _rank() -> int:
 
 
 def check_signature(function: Any, name: str, *arguments: str) -> None:
-    """Refuses a trainer whose function is not there, or takes other arguments."""
+    """Refuses a trainer whose function is missing or has other arguments."""
     if not callable(function):
-        raise Error(f"this version of the trainer has no {name}(), which a plan is followed by")
+        raise Error(f"this version of the trainer has no {name}(), needed to follow a plan")
     found = inspect.signature(function).parameters
     absent = [one for one in arguments if one not in found]
     if absent:
@@ -70,29 +70,29 @@ def check_signature(function: Any, name: str, *arguments: str) -> None:
 
 
 def check_plan(plan: Plan, name: str, place: Place) -> None:
-    """Refuses a plan that is for another pipeline than the trainer's, on all ranks at once."""
+    """Refuses, on all ranks at once, a plan for a pipeline other than the trainer's."""
     info = plan.info
     for what, planned, runs in (("stages", info.pipeline, place.stages),
                                 ("chunks per stage", info.virtual_stages, place.chunks),
                                 ("microbatches per step", info.microbatches, place.microbatches)):
         if runs is not None and runs != planned:
             raise Error(f"{name} is for {planned} {what}, the trainer runs {runs}; expected a plan "
-                        "for what it runs")
+                        "for this pipeline")
 
 
 class Follower:
-    """The hook inside a trainer, once the trainer has said where the rank is."""
+    """The hook in a trainer, once the trainer has reported the rank's place."""
 
     def __init__(self, trainer: str, plan: str | os.PathLike[str] | None = None,
                  agree: bool = True, **options: Any) -> None:
-        self.hook: Hook | None = None  #: its stats say what has been seen
+        self.hook: Hook | None = None  #: its stats are the measurements
         self._trainer, self._plan, self._agree, self._options = trainer, plan, agree, options
         self._pauses = 0
 
     # ---- opening ----
 
     def open(self, place: Place) -> Hook:
-        """Once, on every rank of the job, after its process group."""
+        """Called once on every rank of the job, after the process group exists."""
         options = dict(self._options)
         text = options.get("plan_text")
         planned = self._plan is not None or text is not None
@@ -124,11 +124,11 @@ class Follower:
 
     @functools.cached_property
     def _group(self) -> Any:
-        """Of its own, on CPUs: what the trainer's groups do never waits for it."""
+        """A separate group on CPUs, so that the trainer's groups never wait for it."""
         return _distributed().new_group(backend="gloo")
 
     def gather(self, mine: bytes) -> list[bytes]:
-        """The bytes of all ranks, in their order; all ranks call it."""
+        """The bytes of all ranks in rank order; all ranks call it."""
         torch, distributed = _torch(), _distributed()
         kind = {"dtype": torch.uint8, "device": "cpu"}
         parts = [torch.empty(len(mine), **kind) for _ in range(distributed.get_world_size())]
@@ -136,7 +136,7 @@ class Follower:
         return [bytes(part.tolist()) for part in parts]
 
     def pipeline_of(self, ranks: list[int]) -> tuple[int, int]:
-        """Which pipeline that of these ranks is, and of how many; all ranks call it."""
+        """The index of these ranks' pipeline, and the number of pipelines; all ranks call it."""
         if not self._agree or _distributed() is None:
             return 0, 1
         firsts = sorted({int.from_bytes(one, "little")
@@ -147,7 +147,7 @@ class Follower:
 
     def around(self, function: Callable[..., Any], kind: str, chunk: Any = -1,
                microbatch: Any = -1) -> Callable[..., Any]:
-        """As Hook.around(), on the stream that is current then."""
+        """Like Hook.around(), on the stream that is current at the call."""
         return self.hook.around(function, kind, chunk, microbatch, self.stream)
 
     def begin(self, kind: int) -> None:
@@ -157,7 +157,7 @@ class Follower:
         self.hook.end(self.stream() if self.stream else 0)
 
     def pause(self) -> None:
-        """As Hook.pause(); a pause may lie in another."""
+        """Like Hook.pause(); pauses may nest."""
         if self._pauses == 0:
             self.hook.pause()
         self._pauses += 1
@@ -169,7 +169,7 @@ class Follower:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """As a decorator, too."""
+        """Also a decorator."""
         self.pause()
         try:
             yield
@@ -177,7 +177,7 @@ class Follower:
             self.resume()
 
     def close(self) -> None:
-        """Unlocks the GPU, as the end of the process does. The trainer runs no step after it."""
+        """Unlocks the GPU, like the end of the process. The trainer must run no step after it."""
         if self.hook:
             self.hook.close()
 
@@ -187,6 +187,6 @@ def _stream(cuda: Any) -> int:
 
 
 def _gpu(cuda: Any) -> str | None:
-    """By its UUID, whatever CUDA_VISIBLE_DEVICES says; None where this torch knows none."""
+    """The GPU's UUID, independent of CUDA_VISIBLE_DEVICES; None: this torch has none."""
     uuid = getattr(cuda.get_device_properties(cuda.current_device()), "uuid", None)
     return None if uuid is None else f"GPU-{uuid}"

@@ -4,7 +4,7 @@
     ergon.trainers.deepspeed.follow(engine, plan="plan.json")
     ... engine.train_batch() ...
 
-Other engines of DeepSpeed have no schedule: their loops call ergon.Hook themselves.
+Other engines of DeepSpeed have no schedule: call ergon.Hook in their loops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._follower import Follower, Place, check_signature
 
 def follow(engine: Any, plan: str | os.PathLike[str] | None = None, agree: bool = True,
            **options: Any) -> Follower:
-    """On every rank, before the first train_batch()."""
+    """Call it on every rank, before the first train_batch()."""
     passes = dict(getattr(engine, "_INSTRUCTION_MAP", {}))
     kinds = ((schedule.ForwardPass, "forward"), (schedule.BackwardPass, "backward"))
     if not all(one in passes for one, _ in kinds):
@@ -33,9 +33,9 @@ def follow(engine: Any, plan: str | os.PathLike[str] | None = None, agree: bool 
     follower = Follower("DeepSpeed", plan, agree, **options)
     hook = follower.open(Place(engine.stage_id, engine.num_stages, 1, engine.micro_batches,
                                engine.grid.get_data_parallel_id(), engine.grid.data_parallel_size))
-    for one, kind in kinds:  # a buffer's number is no microbatch's
+    for one, kind in kinds:  # a buffer's number is not a microbatch's
         passes[one] = follower.around(passes[one], kind, chunk=0)
-    engine._INSTRUCTION_MAP = passes  # of this engine; its class keeps its own
+    engine._INSTRUCTION_MAP = passes  # only for this engine; its class keeps its own
     engine.train_batch = hook.step_of(engine.train_batch)
     engine.eval_batch = follower.paused()(engine.eval_batch)
     return follower

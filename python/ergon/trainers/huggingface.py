@@ -4,11 +4,10 @@
     ergon.trainers.huggingface.follow(trainer, plan="plan.json")
     trainer.train()
 
-A step is what an optimizer step takes: compute_loss() and accelerator.backward() of each
-accumulated batch. The last step of an epoch, where it has fewer batches, runs in a pause, as
-evaluations do.
+A step is an optimizer step: compute_loss() and accelerator.backward() of each accumulated batch. If
+the last step of an epoch has fewer batches, it runs in a pause, like evaluations.
 
-Without a plan, one knob of the GPUs can be tuned while the model is trained:
+Without a plan, one knob of the GPUs can be tuned during training:
 
     trainer = Trainer(model, ..., callbacks=[ergon.trainers.huggingface.TuneCallback("power")])
 """
@@ -29,7 +28,7 @@ from ._follower import Follower, Place, _cuda, _gpu, check_signature
 
 def follow(trainer: Any, plan: str | os.PathLike[str] | None = None, agree: bool = True,
            **options: Any) -> Follower:
-    """On every rank, before train(). The follower's hook is None until then."""
+    """Call it on every rank, before train(). The follower's hook is None until then."""
     if trainer.args.n_gpu > 1:
         raise Error(f"this process trains on {trainer.args.n_gpu} GPUs; expected one process for "
                     "each GPU, as torchrun starts them")
@@ -72,15 +71,13 @@ class _Steps(TrainerCallback):
 
 
 class TuneCallback(TrainerCallback):
-    """Tunes the power limit or the SM clock while the trainer runs; options as of ergon.Tune. From
-    the end of the training on all is as before.
-
-    The first process of a machine tunes the GPUs of all its processes, which get one value. The
-    training goes on where tuning fails, with a warning.
+    """Tunes the power limit or the SM clock while the trainer runs; options as of ergon.Tune. The
+    end of training restores the previous setting. The first process of a machine tunes the GPUs of
+    all its processes, which get the same value. If tuning fails, training continues with a warning.
     """
 
     def __init__(self, knob: str = "power", **options: Any) -> None:
-        self.tune: Tune | None = None  #: on the process that tunes; its stats say what was found
+        self.tune: Tune | None = None  #: on the process that tunes; its stats have the results
         self._knob, self._options, self._tunes = knob, options, False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -100,7 +97,8 @@ class TuneCallback(TrainerCallback):
         self._tunes = True
 
     def _gpus_of_all(self, mine: str, ranks: int) -> str | None:
-        """With commas; None: those of CUDA_VISIBLE_DEVICES. All processes call it."""
+        """The GPUs separated by commas; None: those of CUDA_VISIBLE_DEVICES. All processes call
+        it."""
         gpus = [mine]
         if ranks > 1:
             parts = Follower("transformers.Trainer").gather(mine.encode().ljust(64))
@@ -111,7 +109,7 @@ class TuneCallback(TrainerCallback):
         try:
             act()
         except Error as problem:
-            logging.getLogger("ergon").warning("%s; the training goes on untuned", problem)
+            logging.getLogger("ergon").warning("%s; training continues without tuning", problem)
             self._tunes = False
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -122,7 +120,7 @@ class TuneCallback(TrainerCallback):
         if self._tunes:
             cuda = _cuda()
             if cuda:
-                cuda.synchronize()  # the step is over when the GPU is through
+                cuda.synchronize()  # the step ends when the GPU has finished
             self._attempt(self.tune.step_end)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -3,8 +3,8 @@
     follow = ergon.trainers.lightning.Follow("plan.json")
     trainer = Trainer(accumulate_grad_batches=8, callbacks=[follow])
 
-A step is what an optimizer step takes: a forward and a backward pass of each accumulated batch. The
-last batches of an epoch, where fewer are left than a step takes, run in a pause.
+A step is an optimizer step: a forward and a backward pass of each accumulated batch. The last
+batches of an epoch, if too few for a step, run in a pause.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Follow(Follower, Callback):
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         if not module.automatic_optimization:
-            raise Error("a module with optimization by hand has backward passes of its own; "
+            raise Error("a module with manual optimization has its own backward passes; "
                         "expected automatic_optimization, or ergon.Hook in its training_step()")
         if self.hook is None:
             self.open(Place(microbatches=trainer.accumulate_grad_batches,
@@ -66,7 +66,7 @@ class Follow(Follower, Callback):
                 self.hook.step_end()
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        # It may come amid a step, where no pass of the plan runs before its end.
+        # It may come within a step, when no pass of the plan runs before the step's end.
         self._validates = self.hook is not None and not self._in_step
         if self._validates:
             self.pause()

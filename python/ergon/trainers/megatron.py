@@ -1,12 +1,12 @@
-"""Megatron-Core, and what trains by its schedules: Megatron-LM, Megatron-Bridge, NeMo 2.
+"""Megatron-Core, and trainers that use its schedules: Megatron-LM, Megatron-Bridge, NeMo 2.
 
     import ergon.trainers.megatron
     ergon.trainers.megatron.install(plan="plan.json")
     pretrain(...)
 
-The hook opens at the first step, when Megatron-Core knows its ranks. The combined schedule that
+The hook opens at the first step, when Megatron-Core has its ranks. The combined schedule that
 overlaps the exchanges of experts (combined_1f1b), and hybrid context parallelism, run passes that
-no plan has: they are refused.
+no plan contains, and are refused.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OTHERS = ("combined_1f1b", "hybrid_context_parallel_forward_backward")
 
 def install(plan: str | os.PathLike[str] | None = None, agree: bool = True,
             **options: Any) -> Follower:
-    """On every rank, before the trainer asks for get_forward_backward_func(). The follower's hook
-    is None until the first step."""
+    """Call it on every rank, before the trainer calls get_forward_backward_func(). The follower's
+    hook is None until the first step."""
     if hasattr(getattr(schedules, STEPS[0], None), "follows_ergon"):
-        raise Error("Megatron-Core follows a plan already; expected one install() per process")
+        raise Error("Megatron-Core already follows a plan; expected one install() per process")
     check_signature(getattr(schedules, "forward_step", None), "forward_step", "current_microbatch",
                     "vp_stage")
     check_signature(getattr(schedules, "backward_step", None), "backward_step")
@@ -75,7 +75,7 @@ def _open(follower: Follower, microbatches: int) -> None:
 
 def _refused(name: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise Error(f"Megatron-Core runs {name}(), whose passes no plan has; expected "
+        raise Error(f"Megatron-Core runs {name}(), whose passes no plan contains; expected "
                     "overlap_moe_expert_parallel_comm and hybrid_context_parallel off")
 
     return refuse

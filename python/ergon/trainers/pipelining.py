@@ -6,8 +6,8 @@
 
 torchtitan: follow(trainer.pp_schedule, plan=...) before trainer.train(). Every schedule whose stage
 i is on rank i modulo their number can be hooked; a plan has the order of Schedule1F1B or
-ScheduleInterleaved1F1B. A step is one of the schedule, so that a trainer that accumulates gradients
-over several of them makes several steps of the plan.
+ScheduleInterleaved1F1B. A step is a step of the schedule: a trainer that accumulates gradients over
+several of them runs several steps of the plan.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ._follower import Follower, Place, check_signature
 
 def follow(schedule: Any, plan: str | os.PathLike[str] | None = None, mesh: Any = None,
            agree: bool = True, **options: Any) -> Follower:
-    """On every rank, before the first step. mesh: the DeviceMesh of the job with all dimensions, of
-    which dp* and data* tell which pipeline a rank is in. Default: each process group of stages is
-    one, which takes tensor ranks for pipelines of their own, so that none is ever late."""
+    """Call it on every rank, before the first step. mesh: the DeviceMesh of the job with all
+    dimensions; dp* and data* give the pipeline of a rank. Default: each process group of stages is
+    a pipeline. This counts tensor ranks as separate pipelines, so that none is ever late."""
     stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
     if stages[0] is None or not hasattr(schedule, "_has_backward"):
-        raise Error(f"a {type(schedule).__name__} is no schedule of torch.distributed.pipelining "
-                    "that can be followed; expected its _stage or _stages, and _has_backward")
+        raise Error(f"a {type(schedule).__name__} is not a schedule of "
+                    "torch.distributed.pipelining that ergon can follow; expected its _stage or "
+                    "_stages, and _has_backward")
     first = stages[0]
     for stage in stages:
         check_signature(stage.forward_one_chunk, "forward_one_chunk", "fwd_chunk_id")
@@ -38,7 +39,7 @@ def follow(schedule: Any, plan: str | os.PathLike[str] | None = None, mesh: Any 
                         "bwd_chunk_id")
         if stage.stage_index % first.group_size != first.group_rank:
             raise Error(f"a {type(schedule).__name__} puts stage {stage.stage_index} on rank "
-                        f"{first.group_rank} of {first.group_size}; expected stages in turns, as "
+                        f"{first.group_rank} of {first.group_size}; expected stages in order, as "
                         "in Schedule1F1B and ScheduleInterleaved1F1B")
     follower = Follower(f"torch {type(schedule).__name__}", plan, agree, **options)
     replica, replicas = (_in_mesh(mesh) if mesh is not None else
@@ -54,7 +55,7 @@ def follow(schedule: Any, plan: str | os.PathLike[str] | None = None, mesh: Any 
             setattr(stage, name, follower.around(
                 getattr(stage, name), kind, chunk,
                 lambda args, kwargs, argument=argument: args[0] if args else kwargs[argument]))
-    # schedule.eval() calls step() without a backward pass, as step() is without a loss.
+    # schedule.eval() calls step() without a backward pass, like step() without a loss.
     schedule.step = hook.step_of(schedule.step, lambda args, kwargs: not schedule._has_backward)
     return follower
 

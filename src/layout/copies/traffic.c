@@ -20,9 +20,9 @@ enum { OUT, IN, DIRECTIONS };
 
 /* Copies of a GPU in one direction. */
 struct copy_lane {
-    size_t next; /* of the list: the oldest that has not ended */
-    bool open;   /* it runs */
-    size_t item; /* of the transfers */
+    size_t next; /* index in the list: the oldest copy that has not ended */
+    bool open;   /* it is running */
+    size_t item; /* index of its transfer */
     double left_bytes, rate, end_s;
 };
 
@@ -34,11 +34,11 @@ struct stage {
     size_t at, end, pass; /* the layer that runs or is next, and its pass */
     bool running;
     double layer_end_s;
-    size_t begun; /* copies of the list up to here may run */
+    size_t begun; /* copies of the list before this index may run */
     struct copy_lane lanes[DIRECTIONS];
-    /* Bytes/s of the message on the links inside the node and between nodes; 0: there is none. */
+    /* Bytes/s of the message on the links inside the node and between nodes; 0: 0: none. */
     double sends[2][DIRECTIONS];
-    bool *arrived;   /* [passes]: the input is there */
+    bool *arrived;   /* [passes]: the input has arrived */
     size_t *pass_of; /* [backward][chunk][microbatch] */
 };
 
@@ -55,7 +55,7 @@ struct pipeline {
     struct stage *stages;
     long count, chunks, microbatches;
     double now;
-    struct { /* ready or going, in the order in which they were ready */
+    struct { /* ready or running, in the order in which they became ready */
         struct message *items;
         size_t count, capacity;
     } messages;
@@ -70,7 +70,7 @@ static size_t *pass_of(const struct pipeline *at, long stage, bool backward, lon
     return &at->stages[stage].pass_of[row * at->microbatches + microbatch];
 }
 
-/* Where the output of a pass goes; false: nowhere. */
+/* The receiver of a pass's output; false: none. */
 static bool receiver_of(const struct pipeline *at, long stage, const struct erg_memory_pass *pass,
                         long *to, long *chunk)
 {
@@ -88,7 +88,9 @@ static bool needs_input(const struct pipeline *at, const struct stage *stage)
     return stage->index != 0 || pass->chunk != 0;
 }
 
-/* The head runs after the last layer of its chunk, and before the first on the way back. */
+/*
+ * The head runs after the last layer of its chunk in the forward, before the first in the backward.
+ */
 static double layer_s(const struct pipeline *at, const struct stage *stage)
 {
     const struct erg_memory_pass *pass = &stage->list->passes.items[stage->pass];
@@ -132,8 +134,7 @@ static void end_transfer(struct stage *stage, size_t item, double now)
     stage->found->end_s = fmax(stage->found->end_s, now);
 }
 
-/* Opens the lane's next copy if that has begun, and sets the rate and the end of the running
- * copy. */
+/* Starts the lane's next copy if it may run, and sets the rate and the end of the running copy. */
 static void run_lane(struct pipeline *at, struct stage *stage, int direction)
 {
     const struct erg_memory_stage_speed *speed = stage->speed;
@@ -162,9 +163,9 @@ static void run_lane(struct pipeline *at, struct stage *stage, int direction)
                                          : at->now;
 }
 
-/* ---- what may begin ---- */
+/* ---- starts ---- */
 
-/* Begins the copies that may, and the next layer if nothing keeps it. */
+/* Starts the copies that may run, and the next layer if it need not wait. */
 static void start_stage(struct pipeline *at, struct stage *stage)
 {
     if (stage->running || lacks_copy(stage))
@@ -239,7 +240,7 @@ static double next_event(const struct pipeline *at)
     return next;
 }
 
-/* Counts what passes until the next event. */
+/* Advances all work to the next event. */
 static void pass_time(struct pipeline *at, double next)
 {
     for (long s = 0; s < at->count; s++) {
@@ -323,7 +324,7 @@ static void end_all(struct pipeline *at)
     end_messages(at);
 }
 
-/* ---- the whole ---- */
+/* ---- all stages ---- */
 
 static void init_stage(struct pipeline *at, struct stage *stage,
                        const struct erg_memory_copies *list, long index,

@@ -1,20 +1,20 @@
 /*
- * A pipeline's copies to host memory and its messages in time: when each begins and ends, on one
- * GPU of each stage, and what compute waits for.
+ * The schedule of a pipeline's copies to host memory and its messages: their start and end on one
+ * GPU of each stage, and the waits of compute.
  *
- * A stage runs its passes in the order of memory/copies.h, each as soon as the one before it has
- * ended, its input is there, and so are the copies that must have ended. The output of a pass is
- * sent at once: one message at a time leaves a GPU, and one arrives, on the links inside a node and
- * on those between nodes each. In each direction a GPU has one link to host memory; copies out take
- * theirs one after the other, so do copies in.
+ * A stage runs its passes in the order of memory/copies.h, each as soon as the previous one has
+ * ended, its input has arrived, and the copies that must precede it have ended. The output of a
+ * pass is sent immediately. On links inside a node and on those between nodes, a GPU sends one
+ * message at a time and receives one. It has one link to host memory in each direction; copies out
+ * run in sequence, and so do copies in.
  *
- * Messages between nodes may share something with copies, the GPU's link to a switch where the
- * network adapter is, or host memory: sends with copies out, receives with copies in. Together they
- * never have more than its bandwidth. A message goes first, since another stage waits for it, and
- * copies use the remaining bandwidth.
+ * Messages between nodes may share a resource with copies, either host memory or the GPU's link to
+ * the switch with the network adapter: sends with copies out, receives with copies in. Together
+ * they never exceed its bandwidth. A message has priority, since another stage waits for it; copies
+ * use the remaining bandwidth.
  *
- * Left out: the embedding, sums of gradients and the optimizer, which follow the pipeline, and the
- * slowdown of kernels that run during copies (engine: offload_interference).
+ * Not modelled: the embedding, sums of gradients and the optimizer, which follow the pipeline, and
+ * the slowdown of kernels that run during copies (engine: offload_interference).
  */
 #ifndef ERG_LAYOUT_COPIES_TRAFFIC_H
 #define ERG_LAYOUT_COPIES_TRAFFIC_H
@@ -32,13 +32,13 @@ const char *erg_memory_transfer_name(enum erg_memory_transfer_kind kind); /* "co
 
 struct erg_memory_transfer {
     enum erg_memory_transfer_kind kind;
-    long chunk, microbatch; /* that is copied, or whose pass sends, or is sent for */
+    long chunk, microbatch; /* of the copy, or of the pass that sends or receives */
     long layer;             /* of a copy; -1: all of the chunk */
     long peer;              /* stage of a message; -1: a copy */
     bool backward;          /* a message: a gradient */
     bool between_nodes;     /* a message */
     int64_t bytes;
-    double start_s, end_s; /* since the iteration's begin */
+    double start_s, end_s; /* since the start of the iteration */
 };
 
 struct erg_memory_traffic {
@@ -51,40 +51,42 @@ struct erg_memory_traffic {
             double start_s, end_s;
         } * passes;
         size_t pass_count;
-        double copy_wait_s; /* compute had its input, but not its copies */
+        double copy_wait_s; /* time in which compute had its input, but not its copies */
         double end_s;       /* of the last pass and copy */
     } * stages;
     long count;
     double time_s; /* the longest end_s */
 };
 
-/* How fast things go; bytes/s in one direction. */
+/* Times of passes, and rates in bytes/s in one direction. */
 struct erg_memory_speeds {
     int64_t message_bytes;
     struct erg_memory_stage_speed {
         double forward_s, backward_s; /* a layer */
         double copy;                  /* to host memory, and back */
-        /* Messages to and from the next stage; of the last, the first. Between GPUs of two kinds
-         * the slower one's. */
+        /*
+         * Messages to and from the next stage; the last stage's next is the first. Between two
+         * kinds of GPUs, that of the slower one.
+         */
         double message;
-        bool between_nodes; /* they are */
+        bool between_nodes; /* these messages are */
         double shared;      /* of the link that copies and messages between nodes share; INFINITY:
                              * nothing */
     } * stages;
-    double head_s; /* of the last stage: loss and all, a third of it forward */
+    double head_s; /* last stage: head with loss, a third of it forward */
 };
 
-/* `stages` [count] are those of one pipeline, in order. */
+/* `stages` [count] are the stages of one pipeline, in order. */
 void erg_memory_traffic_init(struct erg_memory_traffic *traffic,
                              const struct erg_memory_copies *stages, long count,
                              const struct erg_memory_speeds *speeds);
 void erg_memory_traffic_release(struct erg_memory_traffic *traffic);
 
 /*
- * All of a layout whose stages each run on an engine and its machine, `on` [pipeline]. Stages that
- * follow each other on the same machine, which is the same pointer then, fill its nodes one after
- * the other; others lie on different nodes. *shared_s is the additional time of an iteration
- * because copies and messages share a link.
+ * The traffic of a layout whose stages each run on an engine and its machine, `on` [pipeline].
+ * Consecutive stages on the same machine (equal pointers) fill its nodes in order; others are on
+ * different nodes. *shared_s is the additional time of an iteration because copies and messages
+ * share a link.
  */
 void erg_memory_traffic_of_layout(struct erg_memory_traffic *traffic, double *shared_s,
                                   const struct erg_memory_request *request,

@@ -1,4 +1,4 @@
-/* How fast the passes, copies and messages of a layout go on an engine. */
+/* The speeds of a layout's passes, copies and messages on an engine. */
 #include "layout/copies/traffic.h"
 
 #include "base/memory.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Stages that follow each other on one machine. */
+/* Consecutive stages on one machine. */
 struct node_run {
     long first, end;
 };
@@ -21,7 +21,7 @@ static struct node_run run_of(const struct erg_time_request *on, long pipeline, 
     return run;
 }
 
-/* Whether a message from a GPU of one stage to its like in another leaves a node. */
+/* Whether a message from a GPU of one stage to its counterpart in another leaves the node. */
 static bool is_between_nodes(const struct erg_layout *layout, const struct erg_time_request *on,
                              long stage, long other)
 {
@@ -33,7 +33,7 @@ static bool is_between_nodes(const struct erg_layout *layout, const struct erg_t
     return erg_layout_leaves_node(ranks, node_gpus, stage - run.first, other - run.first);
 }
 
-/* The speeds of a stage; `apart`: as if copies and messages shared nothing. */
+/* The speeds of a stage; `apart`: as if copies and messages shared no link. */
 static struct erg_time_request seen(const struct erg_time_request *on, bool apart,
                                     struct erg_time_machine *own)
 {
@@ -66,7 +66,7 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
     };
 }
 
-/* Follows the copies of a layout on the engines of its stages. */
+/* Simulates the copies of a layout on the engines of its stages. */
 static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_copies *stages,
                    const struct erg_memory_request *request, const struct erg_time_request *on,
                    bool apart)

@@ -1,4 +1,4 @@
-/* Writes what was asked of a search over layouts, and what was found, as JSON and as a job. */
+/* Writes the request and the results of a search over layouts as JSON, and a layout as a job. */
 #include "layout/document/layouts.h"
 
 #include "base/memory.h"
@@ -115,7 +115,7 @@ static json_t *energies_json(const struct erg_layout_energy *energy)
     return items;
 }
 
-/* At a time and an energy of all GPUs that are those of some clocks. */
+/* Adds the rates at a given time and energy of all GPUs. */
 static void add_rates(json_t *json, const struct erg_layout_answer *answer,
                       const struct erg_layout_candidate *candidate, double time_s, double energy_j)
 {
@@ -131,7 +131,7 @@ static void add_rates(json_t *json, const struct erg_layout_answer *answer,
     json_object_set_new(json, "gpu_hours", erg_json_number(gpus * time_s / 3600));
 }
 
-/* Which stages lie on which GPUs. */
+/* The stages on each kind of GPUs. */
 static json_t *places_json(const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate)
 {
@@ -151,7 +151,7 @@ static json_t *places_json(const struct erg_layout_answer *answer,
     return places;
 }
 
-/* The number of GPUs of each kind, where there are several kinds. */
+/* Adds the number of GPUs of each kind, if there are several kinds. */
 static void add_kinds_used(json_t *json, const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate)
 {
@@ -197,7 +197,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     return json;
 }
 
-/* Items are those of the highest clock. */
+/* A layout; its items are at the highest clock. */
 static json_t *layout_json(const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate)
 {
@@ -246,7 +246,7 @@ static json_t *picked_json(const struct erg_layout_answer *answer,
     return json;
 }
 
-/* Which of the listed layouts a solved one is; -1: none. */
+/* The index of a solved layout in the list; -1: none. */
 static int place_of(const struct erg_layout_answer *answer, size_t option)
 {
     for (size_t i = 0; i < answer->choice->pick_count && i < answer->top; i++)
@@ -286,7 +286,7 @@ static json_t *union_json(const struct erg_layout_answer *answer)
 
 const char *erg_layout_missed_bound(const struct erg_goal *query, double time_s, double energy_j)
 {
-    const double least = 1 + 1e-9; /* of a bound that something was made for */
+    const double least = 1 + 1e-9; /* tolerance for points that just meet a bound */
     if (query->deadline_s > 0 && time_s > query->deadline_s * least)
         return "misses the deadline";
     if (query->energy_j > 0 && energy_j > query->energy_j * least)
@@ -296,7 +296,9 @@ const char *erg_layout_missed_bound(const struct erg_goal *query, double time_s,
     return NULL;
 }
 
-/* The fastest of a number of GPUs, and which bound it does not keep at the highest clock. */
+/*
+ * Adds the fastest layout for a number of GPUs, and the bound that it misses at the highest clock.
+ */
 static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
                         const struct erg_layout_candidate *fastest)
 {
@@ -386,7 +388,7 @@ static json_t *found_json(const struct erg_layout_answer *answer)
     return layouts;
 }
 
-/* ---- the whole ---- */
+/* ---- the document ---- */
 
 static json_t *points_json(const struct erg_layout_answer *answer)
 {
@@ -400,7 +402,7 @@ static json_t *points_json(const struct erg_layout_answer *answer)
                          bytes);
 }
 
-/* The GPUs, and the largest memory of one of them. */
+/* Adds the GPUs, and the largest memory of one of them. */
 static void add_kinds(json_t *document, const struct erg_layout_search *search)
 {
     struct erg_text gpus = {0}, engines = {0};

@@ -27,8 +27,7 @@ void erg_lora_add_line(struct erg_text *out, const struct erg_model *model)
     const char *between = " ";
     if (!erg_lora_is_on(model))
         return;
-    erg_text_printf(out, "all weights are frozen; LoRA of rank %ld is trained for",
-                    model->lora.rank);
+    erg_text_printf(out, "all weights are frozen; training LoRA of rank %ld for", model->lora.rank);
     for (int i = 0; i < ERG_LORA_TARGETS; i++)
         if (model->lora.targets & 1u << i) {
             erg_text_printf(out, "%s%s", between, erg_lora_target_names[i]);

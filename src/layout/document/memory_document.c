@@ -1,4 +1,4 @@
-/* Memory of a layout, and what would make it fit, as JSON. */
+/* Memory of a layout, and the change that would make it fit, as JSON. */
 #include "layout/document/memory_document.h"
 
 #include "base/text.h"
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* ---- who binds ---- */
+/* ---- binding stages ---- */
 
 const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage)
 {
@@ -55,7 +55,7 @@ void erg_memory_answer_judge(struct erg_memory_answer *answer)
         double excess = result->stages[s].peak_bytes - room->gpu_bytes;
         double host = erg_memory_answer_host_bytes(answer, s) - room->host_bytes;
         if (room->host_bytes == 0)
-            host -= 0x1p62; /* as if there were more than any node has */
+            host -= 0x1p62; /* hosts without a bound have more room than any node */
         if (excess > most) {
             most = excess;
             answer->binding = s;
@@ -73,7 +73,7 @@ void erg_memory_answer_judge(struct erg_memory_answer *answer)
 
 json_t *erg_memory_needed(double bytes)
 {
-    const double rounding = 1e-3; /* of sums of some 1e11 */
+    const double rounding = 1e-3; /* rounding of sums of about 1e11 */
     return json_integer((json_int_t)ceil(bytes - rounding));
 }
 
@@ -104,7 +104,7 @@ static json_t *layout_document(const struct erg_memory_answer *answer,
     return document;
 }
 
-/* Columns, one entry per pass: an item that is never there is left out. */
+/* Columns with one entry per pass, without items that are always 0. */
 static json_t *course_document(const struct erg_memory_course *course)
 {
     json_t *passes = json_array(), *chunks = json_array(), *microbatches = json_array();
@@ -179,7 +179,7 @@ static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic
     return document;
 }
 
-/* Every buffer that is taken when the training begins, in the order in which they lie. */
+/* Every buffer that is allocated at the start of training, in order of address. */
 static json_t *buffers_document(const struct erg_memory_request *request,
                                 const struct erg_memory_sizes *sizes, long index)
 {

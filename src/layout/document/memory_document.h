@@ -1,5 +1,5 @@
 /*
- * Memory of a layout as a JSON document: what `ergon memory --json` prints and the page draws.
+ * Memory of a layout as a JSON document, which `ergon memory --json` prints and the page draws.
  * Sizes are bytes on one GPU of a stage.
  */
 #ifndef ERG_LAYOUT_DOCUMENT_MEMORY_H
@@ -15,14 +15,14 @@
 struct erg_memory_answer {
     const struct erg_job *job;
     struct erg_memory_request request;
-    const size_t *stage_kind;            /* [pipeline]: of the job's kinds of GPUs */
+    /* [pipeline]: index of the stage's kind among the job's kinds of GPUs. */
+    const size_t *stage_kind;
     const struct erg_memory_room *rooms; /* [pipeline] */
     const struct erg_memory_result *result;
-    long binding, host_binding; /* the stages whose GPUs and whose nodes' hosts have least left, or
-                                 * are short of most */
-    bool solve;                 /* the ratio was to be found */
-    bool fits, host_fits;       /* into the GPUs, and the nodes' host memory */
-    const struct erg_memory_solution *solution; /* NULL: nothing was solved */
+    long binding, host_binding; /* stages with the least free GPU and host memory */
+    bool solve;                 /* the ratio was solved for */
+    bool fits, host_fits;       /* fits into the GPUs, and into the nodes' host memory */
+    const struct erg_memory_solution *solution; /* NULL: no solution was requested */
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
     const struct erg_memory_traffic *traffic;   /* NULL: no engine was named */
@@ -30,18 +30,20 @@ struct erg_memory_answer {
                       * link */
 };
 
-/* Finds the stages that bind, and whether all fit; GPUs may exceed their memory by the solution's
- * excess. */
+/*
+ * Finds the binding stages, and whether all fit; GPUs may exceed their memory by the solution's
+ * excess.
+ */
 void erg_memory_answer_judge(struct erg_memory_answer *answer);
 
-/* Whole bytes that something needs by the closed form: with less it would not do. */
+/* The needed bytes by the closed form, rounded up. */
 json_t *erg_memory_needed(double bytes);
 
-/* The GPU that a stage lies on, and whether stages lie on several kinds. */
+/* The GPU of a stage, and whether stages are on several kinds. */
 const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage);
 bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer);
 
-/* Host memory of a node for offloading, if all its GPUs are of this stage. */
+/* Host memory of a node for offloading, if all its GPUs belong to this stage. */
 double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage);
 
 /* GPUs of the stages by their kinds, for example "32 H800-SXM-80GB, 64 A100-SXM4-80GB". */

@@ -23,7 +23,7 @@ static int by_time(const void *left, const void *right)
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
 }
 
-/* The energy that one more second saves between two points. */
+/* The energy in J that one more second saves between two points. */
 static double saving_w(const struct erg_bound_point *from, const struct erg_bound_point *to)
 {
     return (from->energy_j - to->energy_j) / (to->time_s - from->time_s);
@@ -63,7 +63,7 @@ static void fill_hull(struct hull *hull, const struct erg_clocked_layout *clocke
 
 /* ---- the sum over stages ---- */
 
-/* The function's slope changes by so much at so much time; both ends of a straight piece. */
+/* A change of the function's slope, and the time at which it occurs: an end of a linear piece. */
 struct change {
     double time_s, slope_w;
 };
@@ -83,7 +83,7 @@ static bool same_kind(const struct kind *a, const struct kind *b)
            a->head == b->head && a->recompute == b->recompute && a->offload == b->offload;
 }
 
-/* Hulls are kept: stages are mostly alike. */
+/* Hulls are cached: most stages are equal. */
 enum { KINDS = 8 };
 
 struct bound_sum {
@@ -91,10 +91,10 @@ struct bound_sum {
     const struct erg_layout *layout;
     struct hull hulls[KINDS];
     struct kind kinds[KINDS];
-    size_t used, next; /* hulls, and which is given up next */
+    size_t used, next; /* number of hulls, and the one to replace next */
     size_t most_rows;  /* of any table */
     double shortest_s; /* the longest of the chains at their fastest */
-    double energy_j;   /* all at their fastest, beyond waiting; one GPU of each stage */
+    double energy_j;   /* all at their fastest, beyond waiting, for one GPU of each stage */
     struct {
         struct change *items;
         size_t count, capacity;
@@ -137,7 +137,7 @@ static int steepest_first(const void *left, const void *right)
     return (a->slope_w < b->slope_w) - (a->slope_w > b->slope_w);
 }
 
-/* `pieces` are used for the length and the saving of pieces here. */
+/* `pieces`: scratch for the length and the saving of pieces. */
 static void add_stage(struct bound_sum *at, long stage, const struct share *shares, size_t count,
                       double others_s)
 {
@@ -177,7 +177,9 @@ static double chunk_s(struct bound_sum *at, long stage, long chunk)
            hull_of(at, stage, chunk, true)->points[0].time_s;
 }
 
-/* 1F1B with enough microbatches that the chain through all stages reaches the stage's middle. */
+/*
+ * 1F1B with enough microbatches for the chain through all stages to reach the stage's steady part.
+ */
 static void add_steady(struct bound_sum *at, long stage, const struct passage *passage)
 {
     const struct erg_layout *layout = at->layout;
@@ -204,7 +206,7 @@ static void add_busy(struct bound_sum *at, long stage, const struct passage *pas
                 shares[count++] = (struct share){chunk, backward, microbatches, 0};
         }
     }
-    /* With as many microbatches as stages all forwards come first. */
+    /* If there are as many microbatches as stages, all forwards come first. */
     bool turn = chunks > 1 && layout->microbatches == layout->pipeline;
     add_stage(at, stage, shares, count, passage->before_s + (turn ? passage->after_s : 0));
     free(shares);
@@ -240,7 +242,7 @@ struct limits {
     double shortest_s, slowest_s;
 };
 
-/* The limits that the schedule gives at the highest and the lowest clocks. */
+/* The limits from the schedule at the highest and the lowest clocks. */
 static struct limits follow_schedule(const struct erg_clocked_layout *clocked)
 {
     const size_t count = erg_clocked_layout_table_count(clocked->layout);
@@ -281,11 +283,11 @@ static void add_point(struct erg_layout_bound *bound, double pipeline_s, double 
     const struct erg_bound_point point = erg_bound_scale_at(&bound->scale, pipeline_s, beyond_j);
     if (bound->count &&
         point.time_s <= bound->points[bound->count - 1].time_s * (1 + ERG_BOUND_ROUNDING))
-        bound->count--; /* several changes at once */
+        bound->count--; /* several changes at the same time */
     bound->points[bound->count++] = point;
 }
 
-/* Before the shortest time there are already changes: of stages that are not the slowest. */
+/* Stages other than the slowest have changes before the shortest time already. */
 static void integrate(struct erg_layout_bound *bound, const struct bound_sum *at, bool exact)
 {
     const struct limits limits = find_scale(&bound->scale, at, exact);
@@ -335,9 +337,9 @@ void erg_layout_bound_release(struct erg_layout_bound *bound)
     *bound = (struct erg_layout_bound){0};
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
-/* The value of the line that goes on from point `i`. */
+/* The value of the line from point `i` on. */
 static double follow(const struct erg_layout_bound *bound, size_t i, double time_s)
 {
     const struct erg_bound_point *from = &bound->points[i];
@@ -358,8 +360,10 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
     return follow(bound, low, time_s);
 }
 
-/* Shrinks [*from_s, *to_s] to where energy is at most most_j + most_w * time: the function is
- * convex, so that is one interval. False: nowhere. */
+/*
+ * Shrinks [*from_s, *to_s] to where energy is at most most_j + most_w * time: the function is
+ * convex, so that is one interval. False: there is none.
+ */
 static bool keep_below(const struct erg_layout_bound *bound, double most_j, double most_w,
                        double *from_s, double *to_s)
 {
@@ -396,7 +400,7 @@ static double value_of(const struct erg_bound_point *at, enum erg_objective goal
     return goal == ERG_LEAST_POWER ? power_of(at) : at->energy_j;
 }
 
-/* The point of least energy: before it energy falls, behind it it rises. */
+/* The point of least energy: energy falls before it and rises after it. */
 static size_t least_energy(const struct erg_layout_bound *bound)
 {
     size_t at = 0;
@@ -405,7 +409,7 @@ static size_t least_energy(const struct erg_layout_bound *bound)
     return at;
 }
 
-/* Power has its least at an end of a straight piece. */
+/* Power has its minimum at an end of a linear piece. */
 static struct erg_bound_point least_power_between(const struct erg_layout_bound *bound,
                                                   double from_s, double to_s)
 {
@@ -430,7 +434,7 @@ double erg_layout_bound_least_power(const struct erg_layout_bound *bound)
 bool erg_layout_bound_answer(struct erg_bound_point *answer, const struct erg_layout_bound *bound,
                              const struct erg_goal *query)
 {
-    const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
+    const double rounding = 1 + 1e-9; /* erg_layout_pick() uses the same tolerance */
     double from_s = bound->points[0].time_s, to_s = bound->slowest_s;
     if (query->deadline_s > 0)
         to_s = fmin(to_s, query->deadline_s * rounding);

@@ -2,9 +2,9 @@
  * A lower bound of a layout's frontier of time and energy, without solving its pipeline. It rules
  * out layouts that need not be solved (choice.h).
  *
- * Every chain of instructions that a schedule runs one after the other takes no longer than the
- * iteration. For each stage one chain is taken, on which the instructions of other stages run at
- * their fastest; the time that is left is a budget for the stage's own instructions:
+ * Every chain of instructions that a schedule runs in sequence takes no longer than the iteration.
+ * The bound uses one chain for each stage, on which the instructions of other stages run at their
+ * fastest; the rest of the time is a budget for the stage's own instructions:
  *
  *   - 1F1B: the first forward down all stages, its backward up to the stage, there forwards and
  *     backwards in turn, the last forward down to the last stage, its backward up to the first;
@@ -13,7 +13,7 @@
  *
  * Within the budget each stage may choose the clock of each of its instructions, or a mixture of
  * two: the lower hull of the options. Waiting costs the blocking power. The sum over stages is a
- * convex function of time, made of some hundred straight pieces.
+ * convex function of time with some hundred linear pieces.
  *
  * In our runs the bound was one to five per cent below the solver's optimum. The gap was smallest
  * at the least energy and with many microbatches. No plan is faster than the closed form at the
@@ -25,26 +25,30 @@
 #include "layout/energy/clock_table.h"
 
 struct erg_layout_bound {
-    /* Time up, convex; no plan takes less than the first's time; after the last energy rises by
-     * `waiting_w`. All GPUs. */
+    /*
+     * Points in order of time, convex, over all GPUs. No plan is faster than the first; after the
+     * last, energy rises by `waiting_w`.
+     */
     struct erg_bound_point {
         double time_s, energy_j;
     } * points;
     size_t count;
     double waiting_w;
-    double slowest_s; /* no plan takes more; INFINITY: not known */
-    double optimum_s; /* from here on it is the continuous problem's optimum; INFINITY: nowhere */
-    /* From the pipeline's time and cost beyond waiting, of one GPU of each stage, to those of the
-     * iteration over all GPUs. */
+    double slowest_s; /* no plan is slower; INFINITY: unknown */
+    double optimum_s; /* from here on the bound is the optimum; INFINITY: nowhere */
+    /*
+     * Converts the pipeline's time and cost beyond waiting, for one GPU of each stage, to those of
+     * the iteration over all GPUs.
+     */
     struct erg_bound_scale {
         double replicas, stages_w, tail_s, tail_j;
     } scale;
 };
 
 /*
- * Some ten microseconds. `exact`: the pipeline's schedule is followed at the highest and at the
- * lowest clocks, some ten nanoseconds an instruction: the bound is higher then where the closed
- * form is longer than the schedule. To be released.
+ * Takes some ten microseconds. `exact`: follows the pipeline's schedule at the highest and the
+ * lowest clocks, some ten nanoseconds per instruction; the bound is then higher if the closed form
+ * is longer than the schedule. Release it.
  */
 void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
                            bool exact);
@@ -52,15 +56,15 @@ void erg_layout_bound_release(struct erg_layout_bound *bound);
 
 /*
  * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan beats
- * and which plans come within some hundredths of a per cent of: from the slowest time on down to
- * where that answers the query, or shows that nothing is better than `enough`; and for earlier
- * times to the value by the optimum's slope there. Milliseconds to the least energy of some
- * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
+ * and plans approach to some hundredths of a per cent. It starts at the slowest time and stops
+ * where that answers the query, or shows that nothing is better than `enough`; earlier times get
+ * the value by the optimum's slope there. For some thousand instructions it takes milliseconds to
+ * reach the least energy, up to seconds to reach the fastest time. Fails only when interrupted.
  */
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
                            const struct erg_goal *query, double enough, struct erg_error *err);
 
-/* Whether the bound's answer to the query is the optimum's, so that it cannot be raised further. */
+/* Whether the bound's answer to the query is the optimum's, and cannot be raised further. */
 bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
                                  const struct erg_goal *query);
 
@@ -72,24 +76,24 @@ static inline struct erg_bound_point erg_bound_scale_at(const struct erg_bound_s
         time_s, scale->replicas * (cost_j + scale->stages_w * pipeline_s) + scale->tail_j};
 }
 
-/* Times that differ by less are the same. */
+/* Times that differ by less are equal. */
 #define ERG_BOUND_ROUNDING 1e-11
 
-/* INFINITY where no plan is. */
+/* INFINITY: there is no plan at this time. */
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s);
 
 /*
- * Where the bound is best by the query's goal within its bounds of time, energy and power: no plan
- * of the layout within them is faster, or takes less energy or power, whichever is the goal. False:
- * none is within them. Without a deadline the least power is asked of an exact bound only.
+ * The point of the bound that is best by the query's goal within its bounds of time, energy and
+ * power: no plan of the layout within them is better in time, energy or power, as the goal says.
+ * False: no plan is within them. Without a deadline, the goal of least power needs an exact bound.
  */
 bool erg_layout_bound_answer(struct erg_bound_point *answer, const struct erg_layout_bound *bound,
                              const struct erg_goal *query);
 
-/* Watts that no plan's mean power is below, however slow it is. */
+/* A lower bound in W of any plan's mean power, at any time. */
 double erg_layout_bound_least_power(const struct erg_layout_bound *bound);
 
-/* The least value of the goal there; INFINITY: no plan is within the query's bounds. */
+/* The least value of the goal; INFINITY: no plan is within the query's bounds. */
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
                                   const struct erg_goal *query);
 

@@ -1,4 +1,4 @@
-/* Bounds raised to the optimum of the continuous problem, as far as that is worth its time. */
+/* Raises bounds to the optimum of the continuous problem, as far as that is worth its time. */
 #include "layout/energy/bound.h"
 
 #include "base/memory.h"
@@ -9,14 +9,14 @@
 struct bound_raise {
     const struct erg_layout_bound *before;
     struct {
-        struct erg_bound_point *items; /* of the optimum, time down */
+        struct erg_bound_point *items; /* of the optimum, in falling order of time */
         size_t count, capacity;
     } optimum;
-    double rise_w; /* of the optimum's energy for each second less, at the last */
+    double rise_w; /* rise of the optimum's energy per second less, at the last point */
     struct erg_layout_bound raised;
     const struct erg_goal *query;
     double enough;
-    bool enough_known; /* before the fastest time */
+    bool enough_known; /* `enough` was reached before the fastest time */
 };
 
 static void add_point(struct erg_layout_bound *bound, double time_s, double energy_j)
@@ -25,7 +25,7 @@ static void add_point(struct erg_layout_bound *bound, double time_s, double ener
         bound->points[bound->count++] = (struct erg_bound_point){time_s, energy_j};
 }
 
-/* A straight line below all plans: `rise_w` more for each second less. */
+/* A line below all plans: energy rises by `rise_w` per second less. */
 struct bound_line {
     double time_s, energy_j, rise_w;
 };
@@ -35,7 +35,7 @@ static double on_line(const struct bound_line *line, double time_s)
     return line->energy_j + line->rise_w * (line->time_s - time_s);
 }
 
-/* The higher of a bound and a line, until `end_s`. */
+/* The maximum of a bound and a line, until `end_s`. */
 static void add_higher(struct erg_layout_bound *raised, const struct erg_layout_bound *bound,
                        const struct bound_line *line, double end_s)
 {
@@ -67,7 +67,7 @@ static void join(struct bound_raise *at)
         erg_xrealloc(raised->points, 2 * at->before->count + count + 1, sizeof *raised->points);
     raised->count = 0;
     raised->optimum_s = optimum[count - 1].time_s;
-    /* The optimum is convex: before its last point it is above the line on which it came there. */
+    /* The optimum is convex: before its last point it is above the line through its last piece. */
     const struct bound_line line = {optimum[count - 1].time_s, optimum[count - 1].energy_j,
                                     at->rise_w};
     add_higher(raised, at->before, &line, raised->optimum_s);
@@ -84,7 +84,7 @@ bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound, const str
            answer.time_s >= bound->optimum_s * rounding;
 }
 
-/* Looking after every piece would take longer than finding them. */
+/* The check after this number of pieces: after every piece it would take longer than the pieces. */
 enum { PIECES = 8 };
 
 static bool go_on(void *context, struct erg_breakpoint now, double slope_w)

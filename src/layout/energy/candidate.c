@@ -1,4 +1,4 @@
-/* Energy of a candidate of a search, and where its stages lie for a frontier. */
+/* Energy of a candidate of a search, and the places of its stages for a frontier. */
 #include "layout/energy/candidate.h"
 
 #include "base/memory.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Where the stages of one layout lie. */
+/* The places of one layout's stages. */
 struct candidate_site {
     struct erg_layout_site site;
     struct erg_layout_places places;

@@ -1,4 +1,4 @@
-/* Which layout, at which clocks: the questions that are asked of all layouts, and the answer. */
+/* Chooses the layout and its clocks: the questions about all layouts, and the answer. */
 #include "layout/energy/choice.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ static double limit_s(const struct erg_choice_state *at)
     return limit_s;
 }
 
-/* On several kinds of GPUs: those of whose frontiers some may be among the best. */
+/* On several kinds of GPUs: the recomputations whose frontiers may be among the best. */
 static unsigned wanted_recomputes(void *context, const struct erg_layout *degrees,
                                   const struct erg_layout_block *blocks, size_t count)
 {
@@ -41,9 +41,10 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
     return wanted;
 }
 
-/* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
- * best bounds, or take longer than all deadlines. Where none is requested, the fastest shows
- * whether any fits. */
+/*
+ * On several kinds of GPUs the search skips layouts that cannot be among those with the best
+ * bounds, or are slower than all deadlines. If none is left, the fastest shows whether any fits.
+ */
 static int search_mixed(struct erg_layout_results *found, struct erg_choice_state *at,
                         struct erg_layout_search *search, struct erg_error *err)
 {
@@ -73,8 +74,10 @@ static int search_one(struct erg_layout_results *found, struct erg_choice_state 
                                  : erg_layout_search(found, &search, err);
 }
 
-/* `consider`: enters all layouts that fit and may be wanted for the questions. `range_s`: of the
- * fastest layouts of all searches the least and the most time. */
+/*
+ * `consider`: adds all layouts that fit and may answer a question. `range_s`: the least and the
+ * most time of the fastest layouts of all searches.
+ */
 static int search_all(struct erg_choice_state *at, bool consider, double *range_s,
                       struct erg_error *err)
 {
@@ -98,13 +101,13 @@ static int search_all(struct erg_choice_state *at, bool consider, double *range_
 }
 
 /*
- * The least energy, and that within deadlines from the fastest of all layouts on: as far as where
- * even those that use the fewest GPUs need least. Beyond what needs least of all, nothing is left
- * to ask.
+ * Adds the questions for the least energy, and for the least energy within deadlines, from the
+ * fastest of all layouts on up to the time at which even layouts on the fewest GPUs need the least.
+ * Later deadlines cannot save more.
  */
 static void add_union_questions(struct erg_choice_state *at, const double *range_s)
 {
-    const double beyond = 2, step = 0.08; /* with which the union is proven */
+    const double beyond = 2, step = 0.08; /* for the proof of the union */
     struct erg_goal query = {.objective = ERG_LEAST_ENERGY};
     erg_question_add(at, &query, true);
     for (double s = range_s[0]; s < beyond * range_s[1]; s *= 1 + step) {
@@ -117,18 +120,17 @@ static void add_union_questions(struct erg_choice_state *at, const double *range
 static int ask_all(struct erg_choice_state *at, struct erg_error *err)
 {
     double range_s[2];
-    at->choice->fitting = 0; /* and numbered again in the same order */
+    at->choice->fitting = 0; /* and numbered in the same order again */
     if (search_all(at, true, range_s, err) != 0)
         return -1;
-    if (at->request->searches->kind_count > 1) /* which leaves out what cannot be nearest */
+    if (at->request->searches->kind_count > 1) /* which skips layouts that cannot be nearest */
         at->choice->fitting = 0;
     return erg_choice_solve(at, err);
 }
 
 /*
- * Where nothing is within the bounds, the layout nearest to each bound within the others is solved,
- * so that the message is right; and the best layout by the first bound, where there is none,
- * either.
+ * If nothing is within the bounds, solves the layout nearest to each bound within the others, so
+ * that the message is right; if there is none, either, the best layout by the first bound.
  */
 static int solve_nearest(struct erg_choice_state *at, double fastest_s, struct erg_error *err)
 {
@@ -199,7 +201,7 @@ static int compare_powers(const void *left, const void *right)
     return compare_times(left, right);
 }
 
-/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
+/* Makes the picks of solved layouts; fails if none is within the query's bounds. */
 static int rank(struct erg_layout_choice *choice, const struct erg_goal *query,
                 struct erg_error *err)
 {
@@ -225,7 +227,7 @@ static int rank(struct erg_layout_choice *choice, const struct erg_goal *query,
 static void start(struct erg_choice_state *at, struct erg_layout_choice *choice,
                   const struct erg_layout_choice_request *request)
 {
-    size_t most = 2 * (request->most + request->more); /* once more for the nearest one */
+    size_t most = 2 * (request->most + request->more); /* doubled, for the nearest layouts */
     *at = (struct erg_choice_state){.request = request, .choice = choice};
     *choice = (struct erg_layout_choice){0};
     const struct erg_layout_search *search = request->searches;

@@ -12,7 +12,7 @@
 
 /* ---- bounds ---- */
 
-/* On one kind of GPUs a search finds many layouts with the same degrees in a row. */
+/* A search on one kind of GPUs finds many consecutive layouts with the same degrees. */
 static const struct erg_clock_table *table_for(struct erg_choice_state *at,
                                                const struct erg_layout *layout)
 {
@@ -29,8 +29,10 @@ static const struct erg_clock_table *table_for(struct erg_choice_state *at,
     return &at->table;
 }
 
-/* A layout with tables of its own; returns the memory that these point to, which the caller frees
- * after them. */
+/*
+ * A layout with its own tables; returns the memory that they point to, which the caller frees after
+ * them.
+ */
 static void *locate(struct erg_clocked_layout *clocked,
                     const struct erg_layout_choice_request *request,
                     const struct erg_layout_candidate *candidate)
@@ -41,7 +43,7 @@ static void *locate(struct erg_clocked_layout *clocked,
     return held;
 }
 
-/* The bound of a layout that a search found. To be released. */
+/* The bound of a layout that a search found. Release it. */
 static void bound_candidate(struct erg_layout_bound *bound, struct erg_choice_state *at,
                             const struct erg_layout_candidate *candidate, bool exact)
 {
@@ -78,8 +80,10 @@ void erg_bounded_layout_drop(struct erg_bounded_layout *layout)
     free(layout);
 }
 
-/* Whether the continuous problem gives a tighter bound on the answer than the chains. To sweep
- * longer pipelines takes longer than to solve what stands for them. */
+/*
+ * Whether the continuous problem gives a tighter bound on the answer than the chains. A sweep of
+ * longer pipelines takes longer than the solution of their shorter replacement.
+ */
 static bool has_optimum(const struct erg_layout *layout, const struct erg_goal *query)
 {
     bool fastest = query->objective == ERG_FASTEST && query->energy_j == 0 && query->power_w == 0;
@@ -100,7 +104,7 @@ int erg_question_raise(struct erg_question_entry *entry, const struct erg_choice
     struct erg_layout_bound *bound = &entry->layout->bound;
     struct erg_clocked_layout clocked;
     int status = 0;
-    if (bound->points) /* maybe raised for another question */
+    if (bound->points) /* possibly raised for another question */
         note_bound(entry, query);
     if (bound->points && (entry->settled || entry->bound >= enough))
         return 0;
@@ -139,7 +143,7 @@ static bool has_place(const struct erg_layout_question *question, double bound)
            bound < question->entries[ERG_QUESTION_ENTRIES - 1].bound;
 }
 
-/* Without a deadline only exact bounds say how slow, and so how weak, plans can be. */
+/* Without a deadline only exact bounds give the slowest time of plans, and so their least power. */
 static double least_of(const struct erg_layout_question *question,
                        const struct erg_layout_bound *bound)
 {
@@ -166,7 +170,7 @@ bool erg_questions_want(struct erg_choice_state *at, const struct erg_layout_bou
     return false;
 }
 
-/* Ranks layouts by the bound that costs a hundredth of an exact one. */
+/* Ranks layouts by the bound that takes a hundredth of the time of an exact one. */
 static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_bound bound;
@@ -179,7 +183,7 @@ static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_c
 void erg_questions_consider(void *context, const struct erg_layout_candidate *candidate)
 {
     struct erg_choice_state *at = context;
-    bool exact = at->request->query.power_w > 0; /* only that gives the slowest time of plans */
+    bool exact = at->request->query.power_w > 0; /* has the slowest time of plans */
     struct erg_bounded_layout *layout = NULL;
     struct erg_layout_bound bound;
     at->choice->fitting++;
@@ -235,10 +239,12 @@ struct erg_bounded_layout *erg_question_take_first(struct erg_layout_question *q
     return first;
 }
 
-/* ---- bounds raised where that decides something ---- */
+/* ---- raising bounds ---- */
 
-/* The number of layouts whose bounds are raised at the same time, on all cores; constant, so that
- * the answer is the same on every machine. */
+/*
+ * The number of layouts whose bounds are raised at the same time, on all cores; constant, so that
+ * the result is the same on every machine.
+ */
 enum { TOGETHER = 4 };
 
 struct raise_batch {
@@ -254,8 +260,10 @@ static int raise_one(void *context, size_t i, struct erg_error *err)
     return erg_question_raise(batch->entries[i], batch->at, batch->query, batch->enough, err);
 }
 
-/* A layout with this bound or a higher one is not the best. This is the lowest value, within the
- * tolerance, of a layout that was solved or whose bound cannot be raised. */
+/*
+ * A layout with this bound or a higher one is not the best. This is the lowest value, within the
+ * tolerance, of a solved layout or one whose bound cannot be raised.
+ */
 static double enough_for(const struct erg_layout_question *question)
 {
     double enough = question->best / (1 + question->tolerance);
@@ -265,7 +273,7 @@ static double enough_for(const struct erg_layout_question *question)
     return enough;
 }
 
-/* Sorts again, and drops those that are within the query's bounds no more. */
+/* Sorts again, and drops layouts that are no longer within the query's bounds. */
 static void sort(struct erg_layout_question *question)
 {
     size_t count = question->count;

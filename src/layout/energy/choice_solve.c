@@ -1,4 +1,4 @@
-/* Which layouts are solved, and at which deadlines. */
+/* Solves layouts: their order and their deadlines. */
 #include "layout/energy/choice_internal.h"
 
 #include "base/log.h"
@@ -19,9 +19,9 @@ static bool has_budget(const struct erg_goal *query)
 /* ---- the deadlines of a layout ---- */
 
 /*
- * From the bound's own answer on, some deadlines close to each other, closest where the bound is
- * the optimum: where a frontier meets a budget is between two of them. The least power is that of
- * the slowest plan within budgets, so there plans meet them earlier than the bound.
+ * Adds some close deadlines from the bound's own answer on, closest if the bound is the optimum: a
+ * frontier meets a budget between two of them. The least power is that of the slowest plan within
+ * budgets, so there plans meet them earlier than the bound.
  */
 static void add_steps(struct erg_bounded_layout *layout, struct erg_goal query)
 {
@@ -30,7 +30,7 @@ static void add_steps(struct erg_bounded_layout *layout, struct erg_goal query)
                                           {1, 1.0003, 1.001, 1.002, 1.004, 1.006, 1.01, 1.015}};
     const bool early = query.objective == ERG_LEAST_POWER;
     struct erg_bound_point answer;
-    if (query.objective == ERG_LEAST_ENERGY) /* it is on the way there from the fastest */
+    if (query.objective == ERG_LEAST_ENERGY) /* the answer lies between the fastest and this time */
         query.objective = ERG_FASTEST;
     if (!erg_layout_bound_answer(&answer, &layout->bound, &query))
         return;
@@ -52,20 +52,22 @@ static void ask(struct erg_bounded_layout *layout, const struct erg_layout_quest
         add_steps(layout, *query);
 }
 
-/* ---- some layouts at the same time ---- */
+/* ---- several layouts at the same time ---- */
 
-/* The number of layouts solved at a time, on all cores; constant, so that the answer is the same on
- * every machine. */
+/*
+ * The number of layouts solved at a time, on all cores; constant, so that the result is the same on
+ * every machine.
+ */
 enum { BATCH = 4 };
 
 struct solve_batch {
     const struct erg_choice_state *at;
     struct erg_bounded_layout *layouts[BATCH];
     struct erg_layout_frontier frontiers[BATCH];
-    size_t count, added; /* added: that were not solved before */
+    size_t count, added; /* added: not solved before */
 };
 
-/* Layouts that were solved before are not solved again. */
+/* Skips layouts that are already solved. */
 static int solve_one(void *context, size_t i, struct erg_error *err)
 {
     struct solve_batch *batch = context;
@@ -87,8 +89,10 @@ static int solve_one(void *context, size_t i, struct erg_error *err)
     return status;
 }
 
-/* A layout that is only shown need not end exactly at the deadline, so its curve counts, not its
- * points. */
+/*
+ * A layout that is only displayed need not end exactly at the deadline, so its curve counts, not
+ * its points.
+ */
 static void note_best(struct erg_layout_question *question, const struct erg_layout_option *option)
 {
     const struct erg_goal *query = &question->query;
@@ -101,7 +105,7 @@ static void note_best(struct erg_layout_question *question, const struct erg_lay
         question->best = fmin(question->best, erg_layout_pick_value(&pick, query->objective));
 }
 
-/* Takes the reference of one that was not solved before. */
+/* Takes the reference of a layout that was not solved before. */
 static void enter(struct erg_choice_state *at, struct erg_bounded_layout *layout,
                   struct erg_layout_frontier *frontier)
 {
@@ -158,12 +162,16 @@ static void claim(struct solve_batch *batch, struct erg_layout_question *questio
     }
 }
 
-/* Answers to the query and to the least energy of all rule out candidates of the other questions,
- * so these two come first, alone. */
+/*
+ * Answers to the query and to the question for the least energy of all rule out candidates of the
+ * other questions, so these two come first, alone.
+ */
 enum { ALONE = 2 };
 
-/* The first layouts of questions that are open: at most `left` that are not solved yet, or
- * `left_for_others` where the query does not need them. */
+/*
+ * Collects the first layouts of open questions: at most `left` unsolved ones, or `left_for_others`
+ * if the query does not need them.
+ */
 static int fill_batch(struct solve_batch *batch, struct erg_choice_state *at, size_t left,
                       size_t left_for_others, struct erg_error *err)
 {
@@ -171,7 +179,7 @@ static int fill_batch(struct solve_batch *batch, struct erg_choice_state *at, si
     for (size_t i = 0; i < at->questions.count; i++) {
         struct erg_layout_question *question = &at->questions.items[i];
         if (question->of_union && isinf(at->questions.items[0].best))
-            return 0; /* the union is shown only with an answer */
+            return 0; /* the union is displayed only with an answer */
         if (erg_question_settle(at, question, err) != 0)
             return -1;
         if (!question->count || erg_question_gap(question) <= question->tolerance)
@@ -201,7 +209,7 @@ int erg_choice_solve(struct erg_choice_state *at, struct erg_error *err)
     }
 }
 
-/* Where a frontier meets a budget is known from the optimum alone. */
+/* Only the optimum shows where a frontier meets a budget. */
 int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout *layout,
                          struct erg_error *err)
 {
@@ -219,17 +227,19 @@ int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout 
 
 /* ---- the union, as fine as the frontier of one layout ---- */
 
-/* Points of the union are at times that are so far apart, as a share. */
+/* The distance in time of the union's points, as a share. */
 #define STEP 0.015
 
-/* Whether a layout could be more than `tolerance` below the union at a time: if so, the layout that
- * could take the least energy is solved for that time. */
+/*
+ * If some layout could be more than `tolerance` below the union at a time, the one that could need
+ * the least energy is solved for that time.
+ */
 static void ask_at(struct erg_choice_state *at, const struct erg_frontier *all, double time_s,
                    double tolerance)
 {
     const struct erg_layout_choice *choice = at->choice;
     size_t option = 0;
-    double least_j = INFINITY; /* none is that fast */
+    double least_j = INFINITY; /* no layout is that fast */
     for (size_t i = 0; i < choice->count; i++) {
         double optimum_j = erg_layout_frontier_optimum(&choice->layouts[i].frontier, time_s);
         if (optimum_j < least_j) {

@@ -1,4 +1,4 @@
-/* How many GPUs to use at all. */
+/* Compares numbers of GPUs. */
 #include "layout/energy/choice.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int find_fastest(struct erg_layout_count *count,
         return own.status == ERG_INFEASIBLE ? 0 : erg_fail(err, own.status, "%s", own.message);
     count->fits = true;
     count->fastest = found.items[0];
-    found.count = 0; /* its only item has another owner */
+    found.count = 0; /* its only item now has another owner */
     erg_layout_results_release(&found);
     return 0;
 }

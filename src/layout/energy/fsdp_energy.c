@@ -1,5 +1,4 @@
-/* Energy of layouts with FSDP: what gathers and scatters of weights draw, and what waits for them.
- */
+/* Energy of layouts with FSDP: gathers and scatters of weights, and waits for them. */
 #include "layout/energy/layout_energy.h"
 
 #include "device/emulated/power.h"

@@ -18,7 +18,7 @@ const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
 
 /* ---- stages ---- */
 
-/* The next stage that is unlike this one. */
+/* The next stage that differs from this one. */
 static long next_stage(const struct erg_layout_energy_place *place, const struct erg_layout *layout,
                        long stage)
 {
@@ -45,7 +45,7 @@ static void add_again(struct erg_pass_cost *sum, const struct erg_pass_cost *for
         sum->items[ERG_LAYOUT_ENERGY_RECOMPUTE] += times * forward->items[i];
 }
 
-/* Working at no more than static and active power. */
+/* Adds work at static and active power only. */
 static void add_busy(struct erg_pass_cost *sum, const struct erg_layout_costs *costs, double time_s)
 {
     sum->time_s += time_s;
@@ -86,7 +86,7 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
     erg_layout_add_network(&sum, costs, (double)layers, backward,
                            backward && recompute == ERG_RECOMPUTE_FULL);
-    if (offload > 0) { /* out while going forward, in again backward */
+    if (offload > 0) { /* out during the forward, in again during the backward */
         const struct erg_pass_cost copy =
             erg_layout_copy_cost(request, parts, costs, layers, recompute, offload);
         add_pass(&sum, &copy, 1);
@@ -149,7 +149,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
     const double expert_wire_bytes = erg_time_expert_gradient_bytes(engine, layout);
     *busy_s =
-        (sum * bytes + experts * expert_bytes) * byte_s; /* of one GPU of each stage together */
+        (sum * bytes + experts * expert_bytes) * byte_s; /* summed over one GPU of each stage */
     tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] +=
         replicas * costs->wire_byte_j * sum * wire_bytes +
         replicas * costs->wire_byte_j * experts * expert_wire_bytes;

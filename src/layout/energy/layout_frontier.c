@@ -8,16 +8,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The state that all steps share. */
+/* The state of all steps. */
 struct frontier_build {
     const struct erg_layout_frontier_request *request;
     struct erg_clocked_layout clocked;
-    struct erg_pipeline pipeline, shorter; /* shorter: that is solved */
-    double *hops_s;                        /* of both */
+    struct erg_pipeline pipeline, shorter; /* shorter: the solved one */
+    double *hops_s;                        /* hops of both */
 };
 
-/* As many microbatches as can be solved soon: a start and an end of as many as there are stages,
- * and between them enough to repeat. A multiple of the stages, as interleaving needs. */
+/*
+ * The number of microbatches to solve: a start and an end with one microbatch per stage each, and
+ * between them enough to repeat. A multiple of the stages, as interleaving needs.
+ */
 static long solved_microbatches(const struct erg_layout *layout, long most_instructions)
 {
     enum { LEAST = 4 };
@@ -39,13 +41,16 @@ static void start(struct frontier_build *build, const struct erg_layout_frontier
     build->shorter.microbatches = (size_t)solved_microbatches(layout, most);
 }
 
-/* From the pipeline, one GPU of each stage, to the iteration over all GPUs. */
+/*
+ * Converts the pipeline's energy, for one GPU of each stage, to that of the iteration over all
+ * GPUs.
+ */
 static double all_gpus_j(const struct erg_layout_frontier *frontier, double pipeline_j)
 {
     return frontier->replicas * pipeline_j + frontier->tail.total_j;
 }
 
-/* The pipeline's plans with the work after it, over all GPUs. */
+/* Collects the pipeline's plans with the work after it, over all GPUs. */
 static void collect(struct erg_layout_frontier *frontier)
 {
     erg_frontier_clear(&frontier->points);
@@ -81,7 +86,7 @@ static double between_points(const struct erg_frontier *points, double time_s)
 
 double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, double time_s)
 {
-    const double rounding = 1e-9; /* a deadline that a point was made for is met */
+    const double rounding = 1e-9; /* a point meets the deadline for which it was made */
     const struct erg_iteration *iteration = &frontier->iteration;
     if (time_s < frontier->points.points[0].time_s * (1 - rounding))
         return INFINITY;
@@ -97,10 +102,10 @@ double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, d
 }
 
 /*
- * The deadlines that the pipeline can meet, without what follows it. The deadlines of a shorter
+ * The deadlines that the pipeline can meet, without the work after it. The deadlines of a shorter
  * pipeline are about the same share of its time, so a few tries suffice.
  */
-enum { TRIES = 6, NEAR = 2 }; /* to meet one; to be near it */
+enum { TRIES = 6, NEAR = 2 }; /* tries to meet a deadline; to be near it */
 
 struct tried {
     double *items; /* with room for all tries */
@@ -135,9 +140,9 @@ static struct tried list_deadlines(const struct erg_layout_frontier *frontier,
     return tried;
 }
 
-/* ---- from the pipeline that was solved to the whole one ---- */
+/* ---- from the solved pipeline to the whole one ---- */
 
-/* The microbatch of the shorter pipeline that does what microbatch `i` of the whole one does. */
+/* The microbatch of the shorter pipeline that represents microbatch `i` of the whole one. */
 static size_t stands_for(const struct frontier_build *build, size_t i)
 {
     size_t stages = build->pipeline.stages, shorter = build->shorter.microbatches;
@@ -159,8 +164,8 @@ static int by_time(const void *left, const void *right)
 
 /*
  * Repeats the middle of each plan; time and energy are then those of the whole plan. Stages that
- * drift a little behind in the middle of a plan stall when that is repeated, so the fastest plan is
- * another one, with everything at the highest clock.
+ * fall slightly behind in the middle of a plan stall when the middle is repeated, so the fastest
+ * plan is a separate one, with everything at the highest clock.
  */
 static int stretch(struct erg_layout_frontier *frontier, const struct frontier_build *build,
                    struct erg_error *err)

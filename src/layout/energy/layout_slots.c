@@ -19,8 +19,8 @@ static int check_layout(const struct erg_layout *layout, const struct erg_chassi
                         "placing the layout in slots: it has virtual stages; expected one without");
     if (group >= node || node % group != 0 || gpus % node != 0)
         return erg_fail(err, ERG_FAILED,
-                        "placing the layout in slots: its groups of %ld GPU%s have to be a part of "
-                        "the %ld of a node, and its %ld to fill nodes",
+                        "placing the layout in slots: its groups of %ld GPU%s must be smaller than "
+                        "the %ld of a node, and its %ld must fill nodes",
                         group, erg_plural((size_t)group), node, gpus);
     return 0;
 }
@@ -76,7 +76,7 @@ static void take_costs(struct erg_layout_slots *slots,
     erg_time_parts_of(&parts, &energy->time, layout, gpus);
     erg_layout_work_of(&work, energy, &parts, layout, gpus);
     for (int i = 0; i < ERG_PASSES; i++)
-        work.passes[i].cap_mhz = INFINITY; /* caps are a matter of each slot */
+        work.passes[i].cap_mhz = INFINITY; /* each slot has its own cap */
     look_at(energy, &parts, &work, layout, low, &time_s[0], &power_w[0], &ignored_s);
     look_at(energy, &parts, &work, layout, high, &time_s[1], &power_w[1], head_s);
     take_gpu(&request->gpu, gpu, high);

@@ -10,14 +10,14 @@ struct erg_layout_slots {
     int layers[ERG_CHASSIS_GPUS];
     double more_s[ERG_CHASSIS_GPUS];
     long stage[ERG_CHASSIS_GPUS]; /* of each group */
-    long node, nodes;             /* from 0; the node with most work, and the number of nodes */
+    long node, nodes;             /* the node with the most work, from 0, and the number of nodes */
 };
 
 /*
  * Fills the request except its goal. The groups are those of the node with most work, stages in the
- * order of the ranks, a stage's data ranks together. The time of a layer's passes is taken at two
- * clocks and interpolated by a part that scales with the clock and a constant part. ERG_FAILED for
- * a layout with virtual stages, or whose groups fill whole nodes or span nodes.
+ * order of the ranks, a stage's data ranks together. The time of a layer's passes is computed at
+ * two clocks and interpolated as a part that scales with the clock plus a constant part. ERG_FAILED
+ * for a layout with virtual stages, and if groups fill or span whole nodes.
  */
 int erg_layout_slots_init(struct erg_layout_slots *slots,
                           const struct erg_layout_energy_request *energy,

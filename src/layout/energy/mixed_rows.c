@@ -14,7 +14,7 @@ void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_layout_se
 
 /* ---- the cost of a layer ---- */
 
-/* Both ways, at two clocks. */
+/* A layer's forward and backward, at two clocks. */
 struct layer {
     double time_s, beyond_j; /* beyond waiting */
 };
@@ -31,7 +31,7 @@ static struct erg_pass_cost pass_of(const struct erg_clock_table *table, size_t 
                                  backward, false, recompute, 0);
 }
 
-/* All pairs of clocks; returns how many. */
+/* Lists all pairs of clocks; returns their number. */
 static size_t list_layers(struct layer *layers, const struct erg_clock_table *table,
                           enum erg_recompute recompute)
 {
@@ -64,9 +64,12 @@ static double less_than_waiting(const struct erg_clock_table *table, long layers
     return (double)layers * copy_j + head_j;
 }
 
-/* ---- of all layouts with the same degrees ---- */
+/* ---- for all layouts with the same degrees ---- */
 
-/* From the least energy of a layer beyond waiting to the price at which even slow ways pay off. */
+/*
+ * Chooses prices from the least energy of a layer beyond waiting up to the price at which even the
+ * slowest clocks pay off.
+ */
 static void choose_prices(struct erg_mixed_rows *rows, double least_j, double most_j)
 {
     const double beyond = 3;
@@ -130,7 +133,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
     free(layers);
 }
 
-/* ---- of one row of blocks ---- */
+/* ---- for one row of blocks ---- */
 
 struct price_line {
     double at_0_j, slope_w;

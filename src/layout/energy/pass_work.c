@@ -1,4 +1,4 @@
-/* The work of the passes of a layer and of the head, and its time at a clock. */
+/* The work of the passes of a layer and the head, and its time at a clock. */
 #include "layout/energy/layout_energy.h"
 
 #include "device/emulated/power.h"
@@ -13,7 +13,7 @@ static double issue_slowdown(const struct erg_gpu *gpu, double clock_mhz)
     return fmax(1, gpu->clock_max_mhz / (gpu->memory_issue * clock_mhz));
 }
 
-/* Bytes of the work that the time model counts only by its FLOPs, and of communication. */
+/* Adds the bytes of communication, and of work that the time model counts only by its FLOPs. */
 static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
@@ -24,13 +24,13 @@ static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *op
         if (op->comm)
             pass->wire_bytes += op->communication.wire_bytes;
         else if (op->group == ERG_GROUP_LINEAR && op->id != ERG_MODEL_ROUTER)
-            pass->bytes[0] += bytes; /* the router's are among the memory-bound ones */
+            pass->bytes[0] += bytes; /* the router's bytes count as memory-bound */
         else if (op->group == ERG_GROUP_ATTENTION)
             pass->bytes[1] += bytes;
     }
 }
 
-/* SM-seconds of the collectives' blocks, which stay for a whole transfer, hidden or not. */
+/* SM-seconds of the collectives' blocks, which occupy SMs for the whole transfer, hidden or not. */
 static double spin_sm_s(const struct erg_layout_energy_request *request,
                         const struct erg_model_ops *ops, const struct erg_layout *layout, long gpus)
 {
@@ -52,7 +52,7 @@ static double spin_sm_s(const struct erg_layout_energy_request *request,
     return seconds * request->gpu->library_blocks;
 }
 
-/* The work behind the seconds of a time model's pass of a layer. */
+/* Derives the work from the seconds of a pass of a layer in the time model. */
 static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energy_request *request,
                        const double *items, double expert_s, double scores, long heads, long tensor,
                        long sequence, bool backward)
@@ -97,7 +97,7 @@ static void read_head(struct erg_pass_work *pass, const struct erg_time_request 
 
 /* ---- time and energy of a pass at a clock ---- */
 
-/* `rates_mhz` 0: at the clock at which the seconds hold, whichever that is. */
+/* `rates_mhz` 0: at the clock at which the seconds hold. */
 static double pass_time(const struct erg_gpu *gpu, const struct erg_pass_work *pass,
                         double clock_mhz)
 {
@@ -173,7 +173,7 @@ void erg_layout_work_recap(struct erg_layout_work *work,
         work->passes[i].cap_mhz = cap_clock(&work->passes[i], request->gpu);
 }
 
-/* Where the cap acts, and with measured rates the clock at which they hold. */
+/* Finds the clock at which the cap acts and, with measured rates, the clock at which they hold. */
 void erg_layout_find_clocks(struct erg_pass_work *pass,
                             const struct erg_layout_energy_request *request)
 {
@@ -244,7 +244,7 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
         const struct erg_pass_work *pass = &work->passes[i];
         struct erg_pass_cost *cost = &costs->passes[i];
         struct erg_regulation regulation = erg_cap_regulate(&cap, clock_mhz, pass->cap_mhz);
-        /* Measured seconds have the dithering in them. */
+        /* Measured seconds include the dithering. */
         double dither = (1 + regulation.dither) / (1 + pass->rates_dither);
         double time_s = pass_time(gpu, pass, regulation.clock_mhz);
         pass_energy(cost->items, gpu, pass, regulation.clock_mhz, time_s);

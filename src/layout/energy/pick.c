@@ -1,4 +1,4 @@
-/* Which layout, and which point of its frontier. */
+/* Picks a layout and a point of its frontier. */
 #include "layout/energy/layout_frontier.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum bound { TIME, ENERGY, POWER, MEMORY, GPUS, BOUNDS };
 
-/* A point as the bounds see it. */
+/* The values of a point that have bounds. */
 struct seen {
     size_t option, point;
     double values[BOUNDS];
@@ -41,7 +41,7 @@ static bool within(double value, double bound)
     return value <= bound * (1 + 1e-9);
 }
 
-/* Whether a point keeps all bounds but `except`. */
+/* Whether a point meets all bounds except `except`. */
 static bool fits(const struct seen *seen, const double *bounds, int except)
 {
     for (int i = 0; i < BOUNDS; i++)
@@ -82,8 +82,10 @@ static void quantity(char *text, size_t size, int bound, double value)
     snprintf(text, size, "%.6g%s", value / (bound == MEMORY ? GIB : 1), units[bound]);
 }
 
-/* Among the points that keep the other bounds, finds the one that exceeds this bound least. False:
- * there is none. */
+/*
+ * Among the points that meet the other bounds, finds the one that exceeds this bound least. False:
+ * there is none.
+ */
 static bool nearest(struct seen *nearest, const struct erg_layout_option *options, size_t count,
                     const double *bounds, int bound)
 {
@@ -115,7 +117,7 @@ static void need(char *text, size_t size, int bound, double value)
     quantity(text, size, bound, unit * rounded_up(value / unit));
 }
 
-/* The common factor by which all bounds have to be raised. */
+/* The common factor by which all bounds must be raised. */
 static double share_of(const struct seen *seen, const double *bounds)
 {
     double most = 0;
@@ -124,7 +126,8 @@ static double share_of(const struct seen *seen, const double *bounds)
     return most;
 }
 
-/* Where one bound is not enough to raise: what keeps all of them raised alike as little as can be.
+/*
+ * If raising one bound is not enough: finds the smallest common factor on all of them that helps.
  */
 static int fail_all(const struct erg_layout_option *options, size_t count, const double *bounds,
                     unsigned long long all, struct erg_error *err)

@@ -1,4 +1,4 @@
-/* Calculon's JSON files, read. */
+/* Reads Calculon's JSON files. */
 #include "layout/exchange/calculon.h"
 
 #include "io/json.h"
@@ -27,7 +27,7 @@ int erg_calculon_model_parse(struct erg_calculon_model *model, const char *name,
     return status;
 }
 
-/* One row of a table of efficiencies: a size, at or above which the share holds. */
+/* One row of a table of efficiencies: a size, from which on the share applies. */
 static int read_row(const struct erg_json_place *place, const char *key, const json_t *row,
                     double *size, double *share, struct erg_error *err)
 {
@@ -92,7 +92,10 @@ static int read_matrix(struct erg_calculon_system *system, const struct erg_json
     return read_efficiency(&type, "gflops_efficiency", 1e9, &system->products, err);
 }
 
-/* Host memory larger than any machine has means no limit, and is infinite; a GPU must have one. */
+/*
+ * Host memory beyond that of any machine means no limit and becomes infinite; a GPU must have a
+ * limit.
+ */
 static int read_capacity(const struct erg_json_place *memory, double least, double *gib,
                          struct erg_error *err)
 {
@@ -110,7 +113,7 @@ static int read_capacity(const struct erg_json_place *memory, double least, doub
     return 0;
 }
 
-/* `least`: of its capacity, GiB; 0 of a host's. */
+/* `least`: the lowest capacity in GiB; 0 for a host. */
 static int read_memory(const struct erg_json_place *root, const char *key, double least,
                        double *bytes, double *bandwidth, struct erg_calculon_efficiency *efficiency,
                        struct erg_error *err)

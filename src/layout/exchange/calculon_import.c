@@ -1,4 +1,4 @@
-/* Calculon's model and system as files of ours, and what they say. */
+/* Writes Calculon's model and system as ergon's files, and prints their content. */
 #include "layout/exchange/calculon_import.h"
 
 #include "base/given.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The name of a file without folder and suffix; to be freed. */
+/* The name of a file without folder and suffix; free it. */
 static char *stem(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -56,11 +56,11 @@ static void print(FILE *out, FILE *json, const struct erg_calculon_input *input,
     erg_print_json(json, root);
     fprintf(out, "%s: %.4g billion parameters, %ld layers, sequences of %ld\n", job->model->name,
             parameters / 1e9, job->model->layers, job->layout.sequence);
-    fprintf(out, "%s: %ld GPUs in nodes of %d; what the system does not say is as in %s\n",
+    fprintf(out, "%s: %ld GPUs in nodes of %d; values that the system lacks are those of %s\n",
             job->gpu->name, gpus, job->cluster.gpus_per_node, base->name);
     fprintf(out, "Written: config.json, gpu.yaml, engine.yaml and job.yaml in %s\n", input->folder);
-    fputs("Its times are lower bounds: systems do not say what the host, gaps between kernels and "
-          "some of the traffic cost.\n",
+    fputs("Its times are lower bounds: systems lack the cost of the host, gaps between kernels and "
+          "some of the traffic.\n",
           out);
     if (strncmp(base->name, "A100", 4) == 0)
         fprintf(

@@ -1,4 +1,4 @@
-/* Writes the content of Calculon's files as files of ours. */
+/* Writes the content of Calculon's files as ergon's files. */
 #include "layout/exchange/calculon.h"
 
 #include "io/file.h"
@@ -13,7 +13,7 @@ enum { CALCULON_WORDS = 51200 };
 
 /* ---- the GPU ---- */
 
-/* How far two positive numbers are apart. */
+/* The distance of two positive numbers. */
 static double distance(double a, double b)
 {
     return fabs(log(a / b));
@@ -142,7 +142,7 @@ static void add_number(struct erg_text *out, const char *key, double value, cons
 
 /* ---- efficiencies of the model's operations ---- */
 
-/* Over how many GPUs of a node a layer can be split. */
+/* The number of GPUs of a node over which a layer can be split. */
 static long node_split(const struct erg_calculon_import *import)
 {
     const struct erg_calculon_model *model = import->model;
@@ -153,8 +153,10 @@ static long node_split(const struct erg_calculon_import *import)
     return split;
 }
 
-/* The share of the peak that a layer's products have, of one sequence: of each the FLOPs and the
- * bytes in 16 bit, each at the efficiency of its size. */
+/*
+ * The share of the peak that a layer's products reach for one sequence: FLOPs and 16-bit bytes of
+ * each product, at the efficiency of its size.
+ */
 static double product_efficiency(const struct erg_calculon_import *import)
 {
     const struct erg_calculon_model *model = import->model;
@@ -178,8 +180,10 @@ static double product_efficiency(const struct erg_calculon_import *import)
     return fmax(least_s / sum_s, 0.01);
 }
 
-/* The efficiency of the products of queries with keys, and of scores with values: all heads of a
- * GPU in one. */
+/*
+ * The efficiency of the products of queries with keys and of scores with values, with all heads of
+ * a GPU in one product.
+ */
 static double score_efficiency(const struct erg_calculon_import *import)
 {
     const struct erg_calculon_model *model = import->model;
@@ -188,7 +192,7 @@ static double score_efficiency(const struct erg_calculon_import *import)
     return erg_calculon_share(&import->system->products, flops / (double)node_split(import));
 }
 
-/* A kernel that reads hidden states and writes them. */
+/* The efficiency of a kernel that reads and writes hidden states. */
 static double memory_efficiency(const struct erg_calculon_import *import)
 {
     double hidden = (double)import->model->hidden * (double)import->model->sequence;
@@ -282,8 +286,7 @@ static int write_text(const char *folder, const char *name,
     return status;
 }
 
-/* The name of a file, as names and comments have it: on one line, and not longer than they may be.
- */
+/* Adds the name of a file for names and comments: on one line and of limited length. */
 static void add_short_name(struct erg_text *out, const char *name)
 {
     erg_text_add_printable(out, name);

@@ -1,14 +1,14 @@
 /*
- * Layouts as settings of other training software, so that a plan can be run there unchanged.
+ * Layouts as settings of other training software, so that a plan can run there unchanged.
  *
- * Megatron-LM: arguments of pretrain_gpt.py, one a line; names as of megatron-core 0.16.
+ * Megatron-LM: arguments of pretrain_gpt.py, one per line; names as of megatron-core 0.16.
  * torchtitan: sections of its TOML file, as of 0.2. Later versions are configured in Python, and
  * the same sections and keys are options of their command line.
  *
  * Both contain only settings that follow from model and layout: no data, tokenizer, learning rate
- * or length of the training. Where the other software cannot run the plan exactly, a comment (lines
- * that start with "#") says so, and the setting is the nearest supported one. Neither has settings
- * for GPU clocks.
+ * or length of the training. If the other software cannot run the plan exactly, a comment (lines
+ * that start with "#") explains it, and the setting is the nearest supported one. Neither has
+ * settings for GPU clocks.
  */
 #ifndef ERG_LAYOUT_EXCHANGE_EXPORT_H
 #define ERG_LAYOUT_EXCHANGE_EXPORT_H

@@ -83,7 +83,7 @@ void erg_export_megatron_latent(struct erg_text *out, const struct erg_model *mo
                     latent->keys, latent->plain, latent->rotated, latent->values);
 }
 
-/* The activation of experts alone can be made again there, unlike that of a plain MLP. */
+/* Megatron-LM can recompute the activation of experts alone, unlike that of a plain MLP. */
 bool erg_export_megatron_recompute(struct erg_text *out, const struct erg_model *model,
                                    enum erg_recompute recompute)
 {

@@ -4,8 +4,8 @@
 #include <math.h>
 
 /*
- * The layers of every chunk in model order, as one letter each: embedding E, layers t, loss L. The
- * software also reads t*4, but an unquoted star is the shell's.
+ * The layers of every chunk in model order, as one letter each: embedding E, layers t, loss L.
+ * Megatron-LM also reads t*4, but the shell expands an unquoted star.
  */
 static void add_pipeline_layout(struct erg_text *out, const struct erg_layout *layout)
 {
@@ -20,7 +20,7 @@ static void add_pipeline_layout(struct erg_text *out, const struct erg_layout *l
     erg_text_add(out, "L\n");
 }
 
-/* Megatron-FSDP, with replicas where not all data ranks share the weights. */
+/* Megatron-FSDP, with replicas if not all data ranks share the weights. */
 static void add_sharding(struct erg_text *out, const struct erg_layout *layout)
 {
     const long replicas = layout->data * layout->context / layout->fsdp;
@@ -107,12 +107,12 @@ static void add_shape(struct erg_text *out, const struct erg_model *model)
                     model->layer_norm ? "LayerNorm" : "RMSNorm", model->norm_eps);
 }
 
-/* YaRN with all its numbers, whose defaults are not those of other software. */
+/* YaRN with all its parameters, whose defaults differ from those of other software. */
 static void add_yarn(struct erg_text *out, const struct erg_rope *rope)
 {
     erg_text_printf(
         out,
-        "# An older Megatron-LM that refuses the arguments of YaRN has not this model.\n"
+        "# An older Megatron-LM that refuses the arguments of YaRN does not support this model.\n"
         "--rotary-scaling-factor %.10g\n"
         "--yarn-original-max-position-embeddings %ld\n"
         "--yarn-beta-fast %.10g\n"
@@ -125,7 +125,7 @@ static void add_yarn(struct erg_text *out, const struct erg_rope *rope)
         rope->whole_range ? "" : "no-");
 }
 
-/* With Llama 3's numbers; Megatron-LM has all of them built in except the factor. */
+/* With Llama 3's parameters; Megatron-LM has all of them built in except the factor. */
 static void add_llama3(struct erg_text *out, const struct erg_rope *rope)
 {
     if (rope->low != 1 || rope->high != 4 || rope->positions != 8192)

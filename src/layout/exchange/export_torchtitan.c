@@ -1,7 +1,7 @@
 /* Settings of torchtitan. */
 #include "layout/exchange/export_internal.h"
 
-/* The modules of every chunk by their names in the model, since layers of stages differ. */
+/* The modules of every chunk by name, since stages have different numbers of layers. */
 static void add_modules(struct erg_text *out, const struct erg_layout *layout)
 {
     long chunks = layout->pipeline * layout->virtual_stages, layer = 0;
@@ -37,7 +37,7 @@ static void add_pipeline(struct erg_text *out, const struct erg_model *model,
         add_modules(out, layout);
 }
 
-/* FSDP2 shards over context ranks as well, which its degree leaves out. */
+/* FSDP2 also shards over context ranks, which its degree excludes. */
 static void add_sharding(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_printf(out,
@@ -79,8 +79,10 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
 
 static void add_training(struct erg_text *out, const struct erg_layout *layout)
 {
-    /* Without stages the microbatches of a step are accumulated outside the model; with stages its
-     * schedule cuts the local batch. */
+    /*
+     * Without stages, microbatches are accumulated outside the model; with stages, the schedule
+     * divides the local batch.
+     */
     long local = layout->pipeline > 1 ? layout->microbatches : 1;
     erg_text_printf(
         out,
@@ -157,7 +159,7 @@ static void add_traits(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "\n");
 }
 
-/* Features that no model of torchtitan has, or few have. */
+/* Features that few or no models of torchtitan have. */
 static void add_rotary(struct erg_text *out, const struct erg_model *model)
 {
     const struct erg_rope *rope = &model->rope;
@@ -187,13 +189,15 @@ static void add_rotary(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "# NOT THE SAME: the model also scales queries by their position.\n");
 }
 
-/* Models are Python objects in torchtitan, so comments give the shape to the author of one. */
+/*
+ * Models are Python objects in torchtitan, so comments give the shape to the author of the model.
+ */
 static void add_model(struct erg_text *out, const struct erg_model *model,
                       const struct erg_layout *layout)
 {
     erg_text_printf(out,
                     "#\n"
-                    "# The model is set by name and flavor. Planned is one with\n"
+                    "# The model is set by name and flavor. The plan is for one with\n"
                     "#   n_layers %ld, dim %ld, n_heads %ld, n_kv_heads %ld, heads of %ld, an MLP "
                     "of %ld,\n"
                     "#   vocab_size %ld (of %ld words), norm_eps %g",

@@ -1,4 +1,4 @@
-/* Exports of layouts: what those to all software say alike, and which is which. */
+/* Exports of layouts: the parts common to all software, and the dispatch. */
 #include "layout/exchange/export_internal.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ bool erg_export_is_even(const struct erg_layout *layout)
     return true;
 }
 
-/* The least that computes again what either does. */
+/* The least mode that recomputes all that either mode does. */
 static enum erg_recompute both(enum erg_recompute a, enum erg_recompute b)
 {
     if (erg_recompute_is_within(a, b))
@@ -32,7 +32,7 @@ enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_l
     }
     if (!differ)
         return most;
-    erg_text_add(out, "# Planned for the stages, in their order:");
+    erg_text_add(out, "# Planned for the stages, in order:");
     for (long s = 0; s < layout->pipeline; s++)
         erg_text_printf(out, " %s", erg_recompute_name(erg_layout_recompute(layout, s)));
     erg_text_printf(out, ".\n# %s recomputes the same on all of them: here %s.\n", software,

@@ -60,7 +60,7 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
     erg_csv_end_row(out);
 }
 
-/* The slowest of the points that are at most one step slower than this one, or the next. */
+/* The slowest point that is at most one step slower than this one, otherwise the next point. */
 static size_t next_point(const struct erg_frontier *frontier, size_t at)
 {
     const double step = 0.03, most_s = (1 + step) * frontier->points[at].time_s;
@@ -79,7 +79,7 @@ static void add_frontier(struct erg_text *out, const struct erg_profile_shape *s
         double time_s = rounded(point->time_s);
         double power_w = rounded(point->energy_j / point->time_s / gpus);
         if (time_s <= before_s || power_w >= before_w)
-            continue; /* so near that its digits are the same */
+            continue; /* so near that its digits are equal */
         erg_profile_rows_row(out, shape, time_s, power_w);
         before_s = time_s;
         before_w = power_w;

@@ -12,13 +12,13 @@ struct erg_profile_shape {
     long batch, nodes, node_gpus;
 };
 
-/* The model's name in such rows: without whose it is, and of a config.json that of its folder. */
+/* The model's name in such rows: without its owner; for a config.json, the name of its folder. */
 void erg_profile_rows_family(const struct erg_model *model, char family[80]);
 /* The model's size in such rows: "6.74B". */
 void erg_profile_rows_size(const struct erg_model *model, char size[32]);
 
 void erg_profile_rows_header(struct erg_text *out);
-/* -1 s: nothing fits; NAN W: not known. */
+/* -1 s: no layout fits; NAN W: not known. */
 void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *shape,
                           double time_s, double power_w);
 
@@ -26,7 +26,7 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
  * Appends rows of prof_optimal.csv (cluster/speed_table.h) with their header: for each number of
  * GPUs of the request's searches the frontier over layouts and clocks, at most six points from the
  * fastest to the least energy, or a row for "nothing fits". `gpu` is the type's name,
- * `gpus_per_node` that of its nodes. All searches must ask for the same batch.
+ * `gpus_per_node` that of its nodes. All searches must have the same batch.
  */
 int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_request *request,
                      const char *gpu, int gpus_per_node, struct erg_error *err);

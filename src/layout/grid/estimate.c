@@ -6,7 +6,7 @@
 enum {
     BACKWARD_PASSES = 3, /* the forward pass again, and the gradients of inputs and of weights */
     BACKWARD_WEIGHT_PASSES = 5, /* two reads; the gradient written, and added to its sum */
-    UPDATE_WEIGHT_PASSES = 7,   /* weights, gradient, two moments; all but the gradient written */
+    UPDATE_WEIGHT_PASSES = 7,   /* weights, gradient, two moments; writes all except gradients */
     WEIGHT_TENSORS = 4,         /* weights, gradients, two moments */
     EXCHANGE_PASSES = 2 /* communication of a backward pass: recomputation, and the mirror image */
 };
@@ -59,7 +59,7 @@ double erg_estimate_forward_s(const struct erg_estimate_setting *setting,
     return alone_s * pow(fmax((double)gpus_of(setting) / 2, 1), c->scaling_loss);
 }
 
-/* The number of times that every microbatch of any size reads or writes the weights. */
+/* The time in which every microbatch, of any size, reads or writes the weights. */
 static double weight_passes_s(const struct erg_estimate_setting *setting, double weights,
                               int passes)
 {
@@ -68,7 +68,7 @@ static double weight_passes_s(const struct erg_estimate_setting *setting, double
            (request->constants.memory_efficiency * request->memory_bandwidth);
 }
 
-/* Adds the time of `count` operations on `elements` together. */
+/* Adds the time of `count` operations on `elements` elements in total. */
 static int add_collective(const struct erg_estimate_setting *setting, enum erg_grid_collective op,
                           struct erg_comm_group group, double elements, double count,
                           double *seconds, struct erg_error *err)
@@ -91,7 +91,7 @@ struct stage_place {
     bool shares_experts;
 };
 
-/* Weights that one GPU of a stage has. */
+/* Weights on one GPU of a stage. */
 static double weights_of(const struct erg_grid_layer *stage, const struct stage_place *place)
 {
     double experts = stage->expert_weights;
@@ -130,7 +130,10 @@ static int time_stage(const struct erg_estimate_setting *setting,
     return 0;
 }
 
-/* From a stage to the next: GPUs send side by side, as the last of one to the first of the next. */
+/*
+ * From a stage to the next: GPUs send in parallel, each like the last of one to the first of the
+ * next.
+ */
 static int time_send(const struct erg_estimate_setting *setting, const struct erg_grid_layer *stage,
                      const long *first_gpu, const long *sizes, double *seconds,
                      struct erg_error *err)
@@ -185,7 +188,7 @@ int erg_estimate_plan(const struct erg_estimate_setting *setting, const struct e
         place.first_gpu = first_gpu[i];
         if (time_stage(setting, &stage, &place, &times[i], err) != 0)
             return -1;
-        times[i].backward_send_s = send_s; /* what came forward goes back */
+        times[i].backward_send_s = send_s; /* the same bytes return */
         if (i + 1 < plan->stages) {
             send_s = 0;
             if (time_send(setting, &stage, &first_gpu[i], &sizes[i], &send_s, err) != 0)
@@ -228,7 +231,7 @@ int erg_estimate_take(const struct erg_estimate_setting *setting,
         return erg_fail(err, ERG_FAILED, "estimate of %s: %s", request->name,
                         best->missing.message);
     return erg_fail(err, ERG_INFEASIBLE,
-                    "%s does not fit on %ld x %ld %s: the smallest plan needs %.1f GiB of a GPU, "
+                    "%s does not fit on %ld x %ld %s: the smallest plan needs %.1f GiB per GPU, "
                     "and a job may have %.1f",
                     request->name, request->allocation.nodes, request->allocation.gpus_per_node,
                     request->allocation.gpu_type, best->least_bytes / 0x1p30,

@@ -1,22 +1,19 @@
 /*
- * The time of an iteration of a job on given GPUs, from shapes alone: nothing is run. Computation
- * follows from the operations of the model (grid_model.h) and the limits of the GPU, communication
- * from a network (grid.h), the pipeline from the published formula (grid.h).
+ * The time of an iteration of a job on given GPUs, from shapes alone, without running anything.
+ * Computation follows from the operations of the model (grid_model.h) and the limits of the GPU,
+ * communication from a network (grid.h), the pipeline from the published formula (grid.h).
  *
- * The model, per stage and microbatch of m samples in shape (d, t), x = m / (d t) of a sample's
- * work to a GPU:
- *   forward = matmul FLOPs x / (matmul_efficiency P)
+ * The model, per stage and microbatch of m samples in shape (d, t), x = m / (d t) is a GPU's share
+ * of a sample's work: forward = matmul FLOPs x / (matmul_efficiency P)
  *           + convolution FLOPs (x + convolution_rows / (rows t)) / (convolution_efficiency
  *             P), since a kernel with few rows of output leaves SMs idle
  *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
  *   both, without the passes over weights, (gpus / 2)^scaling_loss times as long beyond two GPUs of
- *           the job: the measured cost of spreading that neither network nor formula explains
- *   collectives by the network's model: sums over tensor groups, exchanges of experts, and
- *   gradients
- *           once an iteration; sends too, of all GPUs of a stage side by side
- *   update = 7 passes over the weights
+ * the job: the measured cost of scaling that neither network nor formula explains collectives by
+ * the network's model: sums over tensor groups, exchanges of experts, and gradients once an
+ * iteration; sends, too, in parallel on all GPUs of a stage update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.
  */
@@ -38,7 +35,7 @@ struct erg_estimate_constants {
 
 /* A job on GPUs of an allocation; memory that it points to must stay valid. */
 struct erg_estimate_request {
-    const char *name; /* of the model, in messages */
+    const char *name; /* name of the model in messages */
     const struct erg_grid_ops *ops;
     double element_bytes; /* of weights and activations */
     double skew;          /* grid_plan.h */
@@ -46,11 +43,11 @@ struct erg_estimate_request {
     struct erg_allocation allocation;
     struct erg_estimate_constants constants;
     double flops, memory_bandwidth; /* of a GPU: FLOP/s, bytes/s */
-    double memory_bytes;            /* that a job may have of it */
+    double memory_bytes;            /* memory that a job may use */
     struct erg_grid_network network;
 };
 
-/* All that stays the same from plan to plan. */
+/* The values that are equal for all plans. */
 struct erg_estimate_setting {
     struct erg_estimate_request request;
     double microbatch; /* samples */
@@ -58,14 +55,14 @@ struct erg_estimate_setting {
     size_t layer_count;
 };
 
-/* GPU counts are powers of two up to 16, a batch has a sample for each microbatch. */
+/* GPU counts are powers of two up to 16; a batch has at least a sample for each microbatch. */
 int erg_estimate_setting_init(struct erg_estimate_setting *setting,
                               const struct erg_estimate_request *request, struct erg_error *err);
 
 struct erg_grid_estimate {
     struct erg_iteration_time time;
     struct erg_grid_plan plan;
-    bool shared_experts; /* the replicas of a stage share out its experts */
+    bool shared_experts; /* the replicas of a stage share its experts */
     double memory_bytes; /* of the fullest GPU */
     bool fits;
 };
@@ -74,13 +71,12 @@ struct erg_grid_estimate {
 double erg_estimate_forward_s(const struct erg_estimate_setting *setting,
                               const struct erg_grid_layer *layer, struct erg_shape shape);
 
-/* One plan, regardless of memory; fails where the network lacks a group that it communicates
- * over. */
+/* Estimates one plan, regardless of memory; fails if the network lacks one of its groups. */
 int erg_estimate_plan(const struct erg_estimate_setting *setting, const struct erg_grid_plan *plan,
                       bool shares_experts, struct erg_grid_estimate *estimate,
                       struct erg_error *err);
 
-/* The fastest of the plans that were tried and fit; ERG_INFEASIBLE where none fits into memory. */
+/* The fastest of the tried plans that fit; ERG_INFEASIBLE if none fits into memory. */
 struct erg_estimate_best {
     struct erg_grid_estimate best;
     bool found, priced;
@@ -94,15 +90,15 @@ int erg_estimate_take(const struct erg_estimate_setting *setting,
                       struct erg_error *err);
 
 /*
- * The proxy plan of the published planner: of the grids of 1, 2, 4, … stages, planned without any
- * timing (grid_plan.h), the one whose plan has the least estimated time of those that fit.
+ * The proxy plan of the published planner: among the grids of 1, 2, 4, … stages, planned without
+ * any timing (grid_plan.h), the plan with the least estimated time that fits.
  */
 int erg_estimate_proxy(const struct erg_estimate_setting *setting,
                        struct erg_grid_estimate *estimate, struct erg_error *err);
 
 /*
  * The plan of the grid with that number of stages, and those of its Pareto set (grid_plan.h).
- * ERG_INFEASIBLE where it has none; whether each fits is reported, not required.
+ * ERG_INFEASIBLE if it has none; plans need not fit, but whether they do is reported.
  */
 struct erg_grid_estimates {
     struct erg_grid_estimate plan;

@@ -1,6 +1,6 @@
 /*
- * Grids: one job on fixed resources with a fixed number of pipeline stages. Free are the layers of
- * each stage and its parallelism over its GPUs.
+ * Grids: one job on fixed resources with a fixed number of pipeline stages. The layers of each
+ * stage and its parallelism over its GPUs are free.
  *
  * A stage of n GPUs has a shape: `data` replicas, each of `tensor` GPUs, data x tensor = n, both
  * powers of two. Layers are pipeline layers: 16 or fewer parts of a model with about equal work.
@@ -46,16 +46,16 @@ enum erg_grid_collective {
     ERG_COLLECTIVES,
 };
 
-/* Part of a cluster that a job gets: equally many GPUs of each of its nodes. */
+/* A job's part of a cluster: the same number of GPUs on each of its nodes. */
 struct erg_allocation {
     const char *gpu_type;
     long nodes, gpus_per_node;
-    bool infiniband; /* which network, of a type that was measured on two; else what there is */
+    bool infiniband; /* the network, for a type measured on two; ignored otherwise */
 };
 
 struct erg_comm_group {
     long size;  /* GPUs */
-    long nodes; /* that it crosses */
+    long nodes; /* number of nodes that it spans */
 };
 
 /* The group of `size` GPUs `stride` apart from GPU `first` on. */
@@ -63,7 +63,9 @@ struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long
 
 /* A model of the time of a collective over a group. */
 struct erg_grid_network {
-    /* Adds seconds for `elements` of fp32 of each replica. Fails, and names the unknown part. */
+    /*
+     * Adds seconds for `elements` fp32 elements of each replica. A failure names the unknown part.
+     */
     int (*time)(const void *context, const struct erg_allocation *allocation,
                 enum erg_grid_collective op, struct erg_comm_group group, double elements,
                 double *seconds, struct erg_error *err);
@@ -71,9 +73,9 @@ struct erg_grid_network {
 };
 
 /*
- * The network of links whose rates alone are known: all but sends take a latency and the bytes that
- * each GPU sends in a ring, at the rate of its node's links or, where the group crosses nodes, at
- * one GPU's share of the network for each of its GPUs in a node. Knows all groups.
+ * A network known only by the rates of its links. Everything except sends takes a latency plus
+ * the bytes that each GPU sends in a ring, at the rate of its node's links or, if the group spans
+ * nodes, at one GPU's share of the network for each of its GPUs in a node. Supports all groups.
  */
 struct erg_grid_links {
     double node_bandwidth, network_bandwidth; /* bytes/s of one GPU, one direction */
@@ -88,11 +90,11 @@ struct erg_stage_time {
     double forward_s, backward_s;             /* computation; backward, including recomputation */
     double forward_intra_s, backward_intra_s; /* communication within the stage */
     double forward_send_s, backward_send_s;   /* to the next stage, to the previous stage */
-    double gradient_sync_s;                   /* once an iteration */
-    double apply_s, apply_intra_s;            /* update of the weights, once an iteration */
+    double gradient_sync_s;                   /* once per iteration */
+    double apply_s, apply_intra_s;            /* update of the weights, once per iteration */
 };
 
-/* The sum and its parts; of a stage that is the slowest, each in its own part. */
+/* The sum and its parts; each part of a slowest stage is in its own member. */
 struct erg_iteration_time {
     double total_s;
     double compute_s, intra_s, inter_s;
@@ -100,8 +102,8 @@ struct erg_iteration_time {
 
 /*
  * A pipeline of B microbatches: for each of forward, backward and their sends, the sum over stages
- * and B - 1 times the slowest; gradient synchronisation of all stages one after another; the
- * slowest update. Updates of 10^5 s or more are profiles that failed, and count nothing.
+ * and B - 1 times the slowest; gradient synchronisation of all stages in sequence; the slowest
+ * update. Updates of 10^5 s or more are failed profiles and count as 0.
  */
 void erg_grid_time(const struct erg_stage_time *stages, size_t count, long microbatches,
                    struct erg_iteration_time *time);

@@ -1,4 +1,4 @@
-/* Operations of a decoder, and what those of other models are made of. Gradients cost twice. */
+/* Operations of a decoder, and building blocks for other models. Gradients cost twice. */
 #include "layout/grid/grid_model.h"
 
 /* Tensors read and written, in outputs: an elementwise operation reads its input and writes its
@@ -59,7 +59,9 @@ void erg_grid_add_head(struct erg_grid_ops *ops, double tokens, double hidden, d
     erg_grid_add_elementwise(ops, false, tokens, tokens * vocabulary, ERG_GRID_SOFTMAX);
 }
 
-/* One kernel that skips masked scores: half of both products, and no scores in memory. */
+/*
+ * Attention as one kernel that skips masked scores: half of both products, and no scores in memory.
+ */
 static void add_attention(struct erg_grid_ops *ops, const struct erg_model *model, double tokens)
 {
     double hidden = (double)model->hidden, q = (double)(model->heads * model->head_dim),

@@ -1,6 +1,6 @@
 /*
  * A model for a grid's planner and estimator: its operations with their work, and its pipeline
- * layers, which are runs of operations of about equal work.
+ * layers, which are sequences of operations of about equal work.
  *
  * Numbers are for the forward pass of one sample where not stated otherwise; tensors in elements.
  * Only the models of research/'s replays have convolutions and experts.
@@ -22,13 +22,13 @@ enum erg_grid_op_kind {
 
 struct erg_grid_op {
     enum erg_grid_op_kind kind;
-    bool starts_block;     /* the tensor before it is one that stages may pass on */
+    bool starts_block;     /* stages may be cut before it */
     double flops;          /* 0 for elementwise */
     double rows;           /* positions of the output: tokens or pixels */
-    double traffic;        /* elements read and written, weights aside */
+    double traffic;        /* elements read and written, without weights */
     double output;         /* elements */
     double weights;        /* of every data replica */
-    double expert_weights; /* of experts: replicas may share them out */
+    double expert_weights; /* of experts: replicas may share them */
     double reduced;        /* elements that a tensor-parallel group sums after it */
     double exchanged;      /* elements that replicas exchange after it when they share experts */
 };
@@ -41,9 +41,11 @@ struct erg_grid_ops {
 /* All operations of a dense decoder, in order; the caller frees items. */
 void erg_grid_ops_init(struct erg_grid_ops *ops, const struct erg_model *model, long sequence);
 
-/* The parts of models. An elementwise operation is limited by memory and reads and writes `tensors`
- * of the size of its output; a product is of rows x inner with inner x outer, and a linear one
- * that `reduces` is summed by its tensor group. */
+/*
+ * The parts of models. An elementwise operation is limited by memory and reads and writes `tensors`
+ * tensors of the size of its output; a product multiplies rows x inner by inner x outer; its tensor
+ * group sums a linear that `reduces`.
+ */
 enum { ERG_GRID_PLAIN = 2, ERG_GRID_RESIDUAL = 3, ERG_GRID_SOFTMAX = 3 };
 void erg_grid_add_elementwise(struct erg_grid_ops *ops, bool starts_block, double rows,
                               double output, int tensors);
@@ -57,7 +59,7 @@ void erg_grid_add_feed_forward(struct erg_grid_ops *ops, double tokens, double h
 void erg_grid_add_head(struct erg_grid_ops *ops, double tokens, double hidden, double vocabulary,
                        bool tied);
 
-/* A run of operations: a pipeline layer, or several together. */
+/* A sequence of operations: a pipeline layer, or several together. */
 struct erg_grid_layer {
     size_t first_op, op_count;
     double matmul_flops, convolution_flops;
@@ -65,14 +67,14 @@ struct erg_grid_layer {
     double traffic;
     double weights, expert_weights;
     double reduced, reductions;  /* elements, and operations that reduce */
-    double exchanged, exchanges; /* the same of experts */
+    double exchanged, exchanges; /* the same for experts */
     double input, output;        /* elements that it gets and passes on */
     double activations;          /* outputs of all its operations */
 };
 
 /*
  * Cuts the operations at block boundaries into at most `count` layers of FLOPs as equal as possible
- * (erg_grid_split); returns how many there are (fewer where the model has fewer blocks).
+ * (erg_grid_split); returns their number (fewer if the model has fewer blocks).
  */
 size_t erg_grid_cut_layers(const struct erg_grid_ops *ops, struct erg_grid_layer *layers,
                            size_t count);
@@ -82,7 +84,7 @@ struct erg_grid_layer erg_grid_join_layers(const struct erg_grid_layer *layers, 
                                            size_t end);
 
 /*
- * Cuts `count` weights in order into `parts` runs, none empty, as equal as possible: with the least
+ * Cuts `count` weights in order into `parts` runs, none empty, as equal as possible, with the least
  * sum of squares. Run p is [first[p], first[p + 1]). Needs 1 <= parts <= count.
  */
 void erg_grid_split(const double *weights, size_t count, size_t parts, size_t *first);

@@ -1,4 +1,4 @@
-/* Groups of GPUs, and how long collectives take over links whose rates are known. */
+/* Groups of GPUs, and the time of collectives over links with known rates. */
 #include "layout/grid/grid.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LEAST_SHARE 0.7 /* of an equal share, that every stage must have */
+#define LEAST_SHARE 0.7 /* the least part of an equal share for every stage */
 #define TOLERANCE 0.9   /* eta: kept ones are at most 1 / (1 - eta) times as bad as the best */
 
 double erg_grid_stage_sizes(const double *fractions, size_t stages, long gpus, long *sizes)
@@ -44,7 +44,7 @@ struct cut_walk {
     double least;                          /* of a stage */
 };
 
-/* All ways to cut the rest from stage `stage` on, which begins at first[stage]. */
+/* All ways to cut the layers from first[stage] on into stages, from `stage` on. */
 static void cut(struct cut_walk *walk, size_t stage)
 {
     const struct erg_grid_problem *problem = walk->problem;
@@ -52,7 +52,7 @@ static void cut(struct cut_walk *walk, size_t stage)
     bool last = stage + 1 == problem->stages;
     walk->fractions[stage] = 0;
     for (size_t end = begin + 1; end + (problem->stages - 1 - stage) <= layers; end++) {
-        /* Summed anew: a running sum would round otherwise. */
+        /* Summed from scratch: a running sum would round differently. */
         double fraction = 0;
         for (size_t i = begin; i < end; i++)
             fraction += problem->fractions[i];
@@ -95,7 +95,7 @@ void erg_grid_partitions(const struct erg_grid_problem *problem,
 
 void erg_grid_place(const long *sizes, size_t stages, long gpus_per_node, long *first_gpu)
 {
-    long next = 0, begun = 0, left = 0; /* GPU of the next whole node; of the node that was begun */
+    long next = 0, begun = 0, left = 0; /* GPU of the next free node; of the partly used node */
     long gpus = 0;
     for (size_t s = 0; s < stages; s++) {
         gpus += sizes[s];
@@ -120,7 +120,7 @@ void erg_grid_place(const long *sizes, size_t stages, long gpus_per_node, long *
     }
     if (next <= (gpus + gpus_per_node - 1) / gpus_per_node * gpus_per_node)
         return;
-    /* A node was left with GPUs that no later stage could take: number the stages through. */
+    /* A node has GPUs left that no later stage could use: number the stages consecutively. */
     first_gpu[0] = 0;
     for (size_t s = 1; s < stages; s++)
         first_gpu[s] = first_gpu[s - 1] + sizes[s - 1];

@@ -1,12 +1,12 @@
 /*
- * The planner of a grid: which layers each stage has and in which shape it runs them, from the work
- * of heavy operations alone, without running or simulating any plan.
+ * The planner of a grid: the layers and the shape of each stage, from the work of heavy operations
+ * alone, without running or simulating any plan.
  *
- * 1. Every layer gets the fraction of the GPUs that its load is of all load (a roofline).
- * 2. Partitions of the layers, with all stage sizes (powers of two), are kept where the stage sizes
- *    come near to the fractions, and then where they communicate little. The best balanced one of
- *    them is the grid's partition. Its stages take the shapes that communicate least.
- * A later search among real plans can be limited to the Pareto set.
+ * 1. Every layer gets a fraction of the GPUs in proportion to its load (a roofline). 2. Partitions
+ * of the layers, with all stage sizes (powers of two), are kept if the stage sizes are near the
+ * fractions, and then if they communicate little. The best balanced one is the grid's partition.
+ * Its stages use the shapes that communicate least. A later search among real plans can be limited
+ * to the Pareto set.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
  * arithmetic that the published plans contain are kept: fractions have three decimals, the least
@@ -28,7 +28,7 @@ struct erg_heavy_op {
     double flops, bytes, output_bytes;
 };
 
-/* A pipeline layer as the planner sees it, forward and backward together. */
+/* A pipeline layer for the planner, forward and backward together. */
 struct erg_planner_layer {
     struct erg_heavy_op *ops;
     size_t op_count;
@@ -72,8 +72,8 @@ void erg_grid_problem_init(struct erg_grid_problem *problem,
 
 /*
  * The stage sizes nearest to `fractions` (least sum of squared differences) among all ordered
- * powers of two with the sum `gpus`; of equally near ones the first in ascending order. Returns the
- * distance; infinity if there are none.
+ * powers of two with the sum `gpus`; among equally near ones the first in ascending order. Returns
+ * the distance; infinity if there are none.
  */
 double erg_grid_stage_sizes(const double *fractions, size_t stages, long gpus, long *sizes);
 
@@ -100,31 +100,34 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* The communication of layers [first, end) on `gpus` in every shape whose replicas all have
- * samples, fewest replicas first; returns how many shapes there are (at most 5). */
+/*
+ * The communication of layers [first, end) on `gpus` in every shape whose replicas all have
+ * samples, fewest replicas first; returns the number of shapes (at most 5).
+ */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);
 
-/* Leaves those that communicate little enough. */
+/* Keeps partitions that communicate little enough. */
 void erg_grid_keep_quiet(const struct erg_grid_problem *problem,
                          struct erg_grid_partitions *partitions);
 
-/* The grid's plan. ERG_INFEASIBLE where no partition has enough load in every stage. */
+/* The grid's plan. ERG_INFEASIBLE if no partition has enough load in every stage. */
 int erg_grid_plan(const struct erg_grid_problem *problem, struct erg_grid_plan *plan,
                   struct erg_error *err);
 
 /*
- * The Pareto set: plans that no other one beats in imbalance and communication, at most 32. Where
- * communication hides behind computation in both of two plans, only ten times better balance beats.
+ * The Pareto set: plans that no other one beats in imbalance and communication, at most 32. If
+ * communication hides behind computation in both of two plans, one beats the other only with ten
+ * times better balance.
  */
 enum { ERG_GRID_SET_PLANS = 32 };
 struct erg_grid_plan_set {
     struct erg_grid_candidate {
         struct erg_grid_plan plan;
         double imbalance, communication;
-        bool insignificant;          /* its communication relative to its computation */
-    } items[ERG_GRID_SET_PLANS + 1]; /* one more while the set is being made */
+        bool insignificant; /* its communication is insignificant compared with its computation */
+    } items[ERG_GRID_SET_PLANS + 1]; /* one more during construction of the set */
     size_t count;
 };
 int erg_grid_plan_set(const struct erg_grid_problem *problem,
@@ -133,9 +136,9 @@ int erg_grid_plan_set(const struct erg_grid_problem *problem,
                       struct erg_error *err);
 
 /*
- * Where the stages lie: first_gpu[s] of `stages` stages with sizes that sum up to the GPUs of the
- * allocation. A stage of a node or more takes whole nodes; smaller ones fill the node that was
- * begun, across its end where the next stage has twice the remaining GPUs.
+ * The places of the stages: first_gpu[s] of `stages` stages whose sizes add up to the GPUs of the
+ * allocation. A stage of a node or more takes whole nodes; smaller ones fill a partly used node,
+ * beyond its end if the next stage has twice the remaining GPUs.
  */
 void erg_grid_place(const long *sizes, size_t stages, long gpus_per_node, long *first_gpu);
 

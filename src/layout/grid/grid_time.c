@@ -1,4 +1,4 @@
-/* The published iteration time of a grid's plan, and how a plan is written. */
+/* The published iteration time of a grid's plan, and the notation of a plan. */
 #include "layout/grid/grid.h"
 
 #define FAILED_PROFILE_S 1e5

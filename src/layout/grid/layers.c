@@ -1,4 +1,4 @@
-/* Pipeline layers: operations in runs of about equal work. */
+/* Pipeline layers: sequences of operations of about equal work. */
 #include "layout/grid/grid_model.h"
 
 #include <assert.h>
@@ -65,7 +65,7 @@ static struct erg_grid_layer sum_ops(const struct erg_grid_ops *ops, size_t firs
 size_t erg_grid_cut_layers(const struct erg_grid_ops *ops, struct erg_grid_layer *layers,
                            size_t count)
 {
-    /* Blocks: what comes before the first FLOPs belongs to the first of them. */
+    /* Blocks: operations before the first FLOPs belong to the first block. */
     size_t *starts = erg_xmalloc((ops->count + 1) * sizeof *starts);
     double *flops = erg_xcalloc(ops->count + 1, sizeof *flops);
     size_t blocks = 0;

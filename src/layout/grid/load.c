@@ -60,7 +60,7 @@ static double op_load_s(const struct erg_heavy_op *op, const struct erg_roofline
     return gflop / fmin(roofline->peak_gflops, gflop / gb * roofline->bandwidth_gb_s);
 }
 
-/* Rounds to as many decimals as the published planner: exactly, not after a rounded product. */
+/* Rounds to the published planner's number of decimals: exactly, without a rounded product. */
 static double decimals(double value, long double scale)
 {
     return (double)(rintl((long double)value * scale) / scale);

@@ -8,7 +8,7 @@
 
 #define RESHARDING 1.1
 #define HIDDEN_SHARE 0.5 /* communication below this share of computation is insignificant */
-/* Where it is, this share of another plan's imbalance beats that. */
+/* If it is, this share of another plan's imbalance beats that plan. */
 #define CLEARLY_BALANCED 0.1
 
 /* The enumeration of the shapes of one partition. */
@@ -69,7 +69,7 @@ static void drop(struct erg_grid_plan_set *set, size_t index)
     memmove(&set->items[index], &set->items[index + 1], (set->count - index) * sizeof *set->items);
 }
 
-/* Drops the worse one of the two most alike plans. */
+/* Drops the worse one of the two most similar plans. */
 static void drop_one(struct erg_grid_plan_set *set)
 {
     size_t least = SIZE_MAX, at[2] = {0, 1};

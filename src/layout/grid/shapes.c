@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define RESHARDING 1.1      /* a stage in another shape than the one before it */
-#define RESHARDED_SHARE 0.2 /* 0.1, both ways */
+#define RESHARDING 1.1      /* a stage with another shape than the previous one */
+#define RESHARDED_SHARE 0.2 /* 0.1 in each direction */
 #define TOLERANCE 0.9
 
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
@@ -35,7 +35,7 @@ static bool same_shape(struct erg_shape a, struct erg_shape b)
     return a.data == b.data && a.tensor == b.tensor;
 }
 
-/* The shape of each stage that communicates least after that of the stage before it. */
+/* Chooses for each stage the shape that communicates least after the previous stage's shape. */
 static void choose_shapes(const struct erg_grid_problem *problem,
                           const struct erg_grid_partition *partition, struct erg_shape_cost *chosen)
 {

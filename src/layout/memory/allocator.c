@@ -29,7 +29,7 @@ static struct erg_memory_pool *pool_of(struct erg_memory_allocator *memory, uint
     return &memory->pools[memory->blocks[block].stream][memory->blocks[block].small];
 }
 
-/* The first place whose block is at least (size, address). */
+/* The first index whose block is at least (size, address). */
 static size_t pool_place(const struct erg_memory_allocator *memory,
                          const struct erg_memory_pool *pool, int64_t size, int64_t address)
 {
@@ -69,7 +69,9 @@ static void pool_remove(struct erg_memory_allocator *memory, uint32_t block)
 
 /* ---- blocks ---- */
 
-/* A block that the caller fills, where it lies: copies of whole blocks take half of the time. */
+/*
+ * A new block, which the caller fills in place: copying whole blocks would take half of the time.
+ */
 static uint32_t new_block(struct erg_memory_allocator *memory)
 {
     if (memory->spare.count)
@@ -103,7 +105,7 @@ static uint32_t find_cached(struct erg_memory_allocator *memory, const struct er
     return pool->items[place];
 }
 
-/* Splits the bytes beyond `size` off the end, where the rules allow it. */
+/* Splits the bytes beyond `size` off, if the rules allow it. */
 static void cut(struct erg_memory_allocator *memory, uint32_t number, int64_t size)
 {
     bool small = memory->blocks[number].small;
@@ -127,7 +129,7 @@ static void cut(struct erg_memory_allocator *memory, uint32_t number, int64_t si
     pool_insert(memory, other);
 }
 
-/* From the cache, or from a new segment. */
+/* Takes a block from the cache, or from a new segment. */
 static uint32_t take_block(struct erg_memory_allocator *memory, int64_t bytes, int stream)
 {
     int64_t size = bytes < ROUND ? ROUND : (bytes + ROUND - 1) / ROUND * ROUND;
@@ -161,7 +163,7 @@ static void merge(struct erg_memory_allocator *memory, uint32_t into, uint32_t f
     ERG_PUSH(&memory->spare, items, from);
 }
 
-/* Back to the cache. */
+/* Returns a block to the cache. */
 static void give_block(struct erg_memory_allocator *memory, uint32_t number)
 {
     uint32_t after = memory->blocks[number].after, before = memory->blocks[number].before;

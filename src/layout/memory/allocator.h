@@ -1,13 +1,13 @@
 /*
  * The tensors of a simulation: the allocated bytes at each moment, by item, and the worst moment.
- * In the arena every tensor takes its bytes. In the framework a caching allocator is emulated: it
- * hands out addresses of a device that does not exist, as PyTorch's does with max_split_size_mb:21
+ * In the arena accounting every tensor takes its bytes. In the framework accounting, it emulates a
+ * caching allocator with addresses of an imaginary device, as PyTorch's with max_split_size_mb:21
  * (c10/cuda/CUDACachingAllocator.cpp). Requests are rounded to 512 B. Those up to 1 MiB are cut
  * from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones get segments of
- * their size in multiples of 2 MiB. The smallest free block that fits serves a request, of equal
- * ones that of the lowest address. Blocks of 21 MiB and more are never cut and serve only requests
- * that are also that large and less than 20 MiB smaller. Streams share nothing. Nothing is ever
- * given back to the device.
+ * their size in multiples of 2 MiB. The smallest free block that fits serves a request, among equal
+ * ones that with the lowest address. Blocks of 21 MiB and more are never split and serve only
+ * requests that are also that large and less than 20 MiB smaller. Streams share no blocks. Memory
+ * is never returned to the device.
  */
 #ifndef ERG_LAYOUT_MEMORY_ALLOCATOR_H
 #define ERG_LAYOUT_MEMORY_ALLOCATOR_H
@@ -27,7 +27,8 @@ struct erg_memory_allocator {
     struct erg_memory_moment now, worst; /* see erg_memory_worst() */
     bool is_worst;                       /* the items of worst are those of now */
     struct erg_memory_block {
-        int64_t bytes, held; /* of the tensor, and its allocated bytes; of a free block its size */
+        int64_t bytes,
+            held; /* the tensor's bytes, and its allocated bytes; for a free block its size */
         int64_t address;
         uint32_t before, after; /* neighbours in its segment */
         enum erg_memory_item item;
@@ -52,12 +53,12 @@ void erg_memory_allocator_release(struct erg_memory_allocator *memory);
 /* A tensor of 0 bytes does not have a block. */
 uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_item item,
                          int64_t bytes, int stream);
-/* Frees the block, if it is one, and forgets it. */
+/* Frees the block, if there is one, and clears the number. */
 void erg_memory_give(struct erg_memory_allocator *memory, uint32_t *block);
 /* The worst moment since the last erg_memory_begin_worst(). */
 const struct erg_memory_moment *erg_memory_worst(struct erg_memory_allocator *memory);
 void erg_memory_begin_worst(struct erg_memory_allocator *memory);
-/* From now on it counts as another item. */
+/* Counts the block as another item from now on. */
 void erg_memory_relabel(struct erg_memory_allocator *memory, uint32_t block,
                         enum erg_memory_item item);
 

@@ -53,7 +53,7 @@ static double stage_parameters(const struct erg_memory_request *request,
     return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
 }
 
-/* Those of them that are trained: all, or the adapters alone. */
+/* The trained parameters of these: all, or only the adapters. */
 static double stage_trained(const struct erg_memory_request *request,
                             const struct erg_memory_sizes *sizes, long stage, long layers)
 {
@@ -100,11 +100,11 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     free(rounding);
 }
 
-/* One group of activations: of the chunk with most layers where they differ. */
+/* One group of activations; of the largest chunk if they differ. */
 struct group {
     double kept;     /* all tensors */
-    double moved;    /* of them in host memory when the group waits */
-    double split;    /* the tensor that is moved only in part */
+    double moved;    /* in host memory while the group waits */
+    double split;    /* bytes of the tensor that moves only in part */
     double rounding; /* the bytes that the rest takes beyond its size */
 };
 
@@ -132,11 +132,10 @@ static struct group group_of(const struct erg_memory_request *request,
 }
 
 /*
- * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
- * flight where chunks are equal. The forward passes run ahead of the backward passes by the
- * warm-up, so the set of groups in flight repeats after every period. As long as both go through
- * one chunk each, memory in flight changes evenly, so the peak is where one of them leaves its
- * chunk.
+ * Layers in flight at the worst moment, in units of the largest chunk: with equal chunks, the
+ * number of groups in flight. The forward passes run ahead of the backward passes by the warm-up,
+ * so the set of groups in flight repeats after every period. While both pass through one chunk
+ * each, memory in flight changes linearly, so the peak is where one of them leaves its chunk.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most,
                                long groups)
@@ -190,8 +189,8 @@ struct flight {
     double units;
     bool apart;   /* see is_apart() */
     bool once;    /* one forward pass follows the first backward pass */
-    double head;  /* of the units those of the head's chunk, which is never moved */
-    long waiting; /* further heads that wait for their backward pass */
+    double head;  /* units of the head's chunk, which never moves */
+    long waiting; /* further heads waiting for their backward pass */
 };
 
 static struct flight flight_of(const struct erg_memory_request *request, long index)
@@ -217,7 +216,7 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
     return flight;
 }
 
-/* Logits at once, in units of those in bf16: those, and two copies in fp32. */
+/* Logits in memory at once, in units of the bf16 ones: those, and two fp32 copies. */
 enum { HEAD_LOGITS = 5 };
 
 enum {

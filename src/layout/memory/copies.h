@@ -3,9 +3,8 @@
  * order in which a training engine executes them. Their times: copies/traffic.h.
  *
  * Places are counted in layers: position i is the moment before the i-th layer that the stage runs,
- * forward or backward. A copy may begin at its `begin`; compute does not pass its `end` before the
- * copy has ended. Copies out and copies in each have a stream of their own and run one after the
- * other in the order of the list.
+ * forward or backward. A copy may begin at its `begin`; compute waits at its `end` until the copy
+ * has ended. Copies out and copies in each have their own stream and run in the order of the list.
  *
  * Source: Megatron-Kwai's schedule of offloading (see stage_memory.h), which copies whole groups.
  */
@@ -25,7 +24,7 @@ struct erg_memory_copy {
 struct erg_memory_pass {
     bool backward;
     long chunk, microbatch;
-    size_t begin, end; /* its first layer, and the one after its last */
+    size_t begin, end; /* positions of its first layer, and after its last */
 };
 
 struct erg_memory_copies {
@@ -37,12 +36,16 @@ struct erg_memory_copies {
     } passes;
 };
 
-/* The copies of all microbatches, with the layout's ratios. In the static accounting they are those
- * of erg_static_copies_init(). */
+/*
+ * The copies of all microbatches, with the layout's ratios. In the static accounting
+ * erg_static_copies_init() makes them.
+ */
 void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
-/* The copies of ergon's own training on a stage of a checked layout, layer by layer; `bytes`: moved
- * per layer, 0: none. */
+/*
+ * The copies of ergon's own training on a stage of a checked layout, layer by layer; `bytes`: moved
+ * per layer; 0: none.
+ */
 void erg_static_copies_init(struct erg_memory_copies *copies, const struct erg_layout *layout,
                             long layers, long stage, int64_t bytes);
 void erg_memory_copies_release(struct erg_memory_copies *copies);

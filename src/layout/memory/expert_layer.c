@@ -18,7 +18,7 @@ static void drop(struct erg_memory_simulation *s, uint32_t *block)
     erg_memory_give(&s->memory, block);
 }
 
-/* `to` takes the place of `from`, if it is there. */
+/* Replaces `from`, if it exists, by `to`. */
 static void move_on(struct erg_memory_simulation *s, uint32_t *from, uint32_t to)
 {
     if (to == NO_BLOCK)
@@ -35,7 +35,10 @@ static uint32_t reduced(struct erg_memory_simulation *s)
     return own;
 }
 
-/* The tensor of a role; the result is not kept, and must be dropped, or none. */
+/*
+ * Allocates the tensor of a role. Returns it if it is not kept, and the caller must drop it;
+ * otherwise none.
+ */
 static uint32_t make(struct erg_memory_simulation *s, struct erg_memory_kept *kept,
                      enum erg_recompute recompute, enum erg_memory_role role)
 {

@@ -1,5 +1,4 @@
-/* Memory of a mixture of experts in closed form: what it keeps per parameter, and its live
- * tensors. */
+/* Memory of a mixture of experts in closed form: bytes per parameter, and its live tensors. */
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
@@ -68,7 +67,9 @@ static bool is_kept(const struct expert_walk *walk, enum erg_memory_role role)
     return walk->sizes->tensors[role].saved & 1u << walk->recompute;
 }
 
-/* It is already among the layer's kept tensors, or is freed again. */
+/*
+ * Allocates the tensor of a role, unless it is among the layer's kept tensors; it is freed again.
+ */
 static void make(struct expert_walk *walk, enum erg_memory_role role)
 {
     take(walk, bytes_of(walk, role));
@@ -131,7 +132,7 @@ static void forward_routed(struct expert_walk *walk)
     drop(walk, ERG_MEMORY_SCORES);
 }
 
-/* Kept bytes from the norm of the FFN on: none of them are there when its forward pass begins. */
+/* Kept bytes from the FFN's norm on: none of them exist when its forward pass begins. */
 static double kept_of(const struct expert_walk *walk)
 {
     double sum = 0;

@@ -3,7 +3,7 @@
  * model.
  *
  * Units are gathered whole, in bf16: the embedding, each layer, the head with the norm before it.
- * While one runs the next one arrives, forward and backward, so two are there at once; the head
+ * While one runs the next one arrives, forward and backward, so there are two at once; the head
  * runs alone forward, since nothing comes after it. The gradient of a unit grows while its backward
  * pass runs, as that of the unit before it, which is being scattered, goes tensor by tensor:
  * together they are taken as one. Rows that pad a tensor for its shards are left out.
@@ -52,7 +52,7 @@ void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_r
 {
     const double moments = 8, ranks = (double)erg_layout_shards(request->layout);
     const double kept = request->fsdp_bytes > 0 ? request->fsdp_bytes : ERG_FSDP_BYTES;
-    const double each = (kept - moments) / 2; /* weights are as wide as gradients */
+    const double each = (kept - moments) / 2; /* weights and gradients have the same width */
     items[ERG_MEMORY_WEIGHTS] = (each * trained + 2 * (parameters - trained)) / ranks;
     items[ERG_MEMORY_GRADIENTS] = each * trained / ranks;
     items[ERG_MEMORY_OPTIMIZER] = moments * trained / ranks;
@@ -77,13 +77,16 @@ void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ER
         weights[i] = back;
         gradients[i] = erg_memory_unit_gradient_bytes(sizes, ERG_MEMORY_LAYER_UNIT);
     }
-    /* Forward the logits once more in fp32, backward the layer below and the head's gradient. */
+    /*
+     * In the forward the logits again in fp32; in the backward the layer below and the head's
+     * gradient.
+     */
     const double beside = layer + erg_memory_unit_gradient_bytes(sizes, ERG_MEMORY_HEAD_UNIT);
     weights[ERG_MEMORY_AT_HEAD] = head + larger(0, beside - 2 * (double)sizes->logits);
     gradients[ERG_MEMORY_AT_HEAD] = 0;
 }
 
-/* ---- followed ---- */
+/* ---- simulated ---- */
 
 static uint32_t gather(struct erg_memory_stage_run *run, enum erg_memory_unit unit)
 {

@@ -1,9 +1,9 @@
 /*
  * The allocations of one layer, op by op. The lifetimes are those of a framework with automatic
- * differentiation: a tensor lives until the last op that was handed it has returned. The attention
- * runs in two halves under context parallelism, one of them on a second stream. Linears with a
- * tensor group compute their whole output and then reduce and scatter it; their gathered inputs are
- * in a buffer that all share.
+ * differentiation: a tensor lives until the last op that uses it has returned. The attention runs
+ * in two halves under context parallelism, one of them on a second stream. Linears with a tensor
+ * group compute their whole output and then reduce and scatter it; their gathered inputs are in a
+ * shared buffer.
  */
 #include "layout/memory/memory_simulation.h"
 
@@ -42,14 +42,17 @@ static uint32_t reduced(struct erg_memory_simulation *s)
 
 /* ---- forward ---- */
 
-/* The tensors of a layer that is running: those kept, and those which die with an op. */
+/* The tensors of a running layer: kept ones, and those freed after an op. */
 struct forward {
     struct erg_memory_simulation *s;
     struct erg_memory_kept *kept; /* [role] */
     enum erg_recompute recompute;
 };
 
-/* Takes the tensor of a role; the result is not kept by the group and must be dropped, or none. */
+/*
+ * Allocates the tensor of a role. Returns it if the group does not keep it, and the caller must
+ * drop it; otherwise none.
+ */
 static uint32_t make(struct forward *f, enum erg_memory_role role)
 {
     const struct erg_memory_tensor *tensor = &f->s->sizes->tensors[role];
@@ -59,8 +62,7 @@ static uint32_t make(struct forward *f, enum erg_memory_role role)
     return NO_BLOCK;
 }
 
-/* Queries, keys and values; the result is the gathered tensor of the context group, if there is
- * one. */
+/* Queries, keys and values; returns the gathered tensor of the context group, if there is one. */
 static uint32_t forward_projections(struct forward *f)
 {
     struct erg_memory_simulation *s = f->s;
@@ -105,7 +107,7 @@ static void forward_attention(struct forward *f)
     drop(s, &output);
 }
 
-/* Up to the output of FC2; the result is that. */
+/* Up to the output of FC2, which it returns. */
 static uint32_t forward_ffn(struct forward *f)
 {
     struct erg_memory_simulation *s = f->s;
@@ -178,7 +180,7 @@ static uint32_t backward_ffn(struct erg_memory_simulation *s, struct erg_memory_
     return joined;
 }
 
-/* Through a column-parallel linear and the norm before it, and into the residual sum. */
+/* The gradient through a column-parallel linear and the norm before it, into the residual sum. */
 static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memory_kept *kept,
                                 enum erg_memory_role norm, enum erg_memory_role input,
                                 uint32_t *output_gradient, uint32_t *gradient)

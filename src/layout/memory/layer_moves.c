@@ -1,4 +1,4 @@
-/* Layers that move from stages that are too large to others. */
+/* Moves layers from stages that are too large to others. */
 #include "base/interrupt.h"
 #include "base/memory.h"
 #include "layout/memory/memory_simulation.h"
@@ -13,8 +13,8 @@ struct layer_moves {
     const struct erg_memory_room *rooms;
     struct erg_memory_sizes sizes;
     long *layers; /* of chunks */
-    double *left; /* of stages: bytes of a GPU that are left; negative: that are missing */
-    double *next; /* the same with one layer more; NAN: not asked yet */
+    double *left; /* free bytes per GPU of each stage; negative: missing bytes */
+    double *next; /* the same with one more layer; NAN: not computed yet */
 };
 
 /* The chunk of a stage with most layers, or with fewest. */
@@ -63,7 +63,7 @@ static bool is_free(const struct layer_moves *at, const long *before, long stage
     return false;
 }
 
-/* The stage that has most left with one layer more, -1: none has enough. */
+/* The stage with the most free memory after one more layer; -1: none has enough. */
 static long receiver_of(struct layer_moves *at, const long *before, bool free)
 {
     long best = -1;
@@ -83,7 +83,7 @@ static void count_again(struct layer_moves *at, long stage)
     at->next[stage] = NAN;
 }
 
-/* Until all stages fit, or no layer can move. */
+/* Moves layers until all stages fit, or no layer can move. */
 static int move(struct layer_moves *at, const long *before, bool free, bool *fits,
                 struct erg_error *err)
 {

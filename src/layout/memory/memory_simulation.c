@@ -1,4 +1,4 @@
-/* All stages of a layout, simulated. */
+/* Simulates all stages of a layout. */
 #include "layout/memory/memory_simulation.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Ranks of a stage that are tried in the framework. */
+/* Number of ranks of a stage to simulate in the framework. */
 enum { TRIED = 8 };
 
-/* The ranks whose moments waste most by the closed form, the worst first; how many. */
+/* The ranks whose moments waste the most by the closed form, worst first; returns their number. */
 static size_t worst_ranks(const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long stage, long *ranks)
 {
@@ -29,8 +29,10 @@ static size_t worst_ranks(const struct erg_memory_request *request,
     return found;
 }
 
-/* The worst rank, or the first one that needs more than `enough`; its course too, unless `course`
- * is NULL. */
+/*
+ * The worst rank, or the first one that needs more than `enough`, with its course unless `course`
+ * is NULL.
+ */
 static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_course *worst_course,
                            const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long stage, double enough)
@@ -42,7 +44,7 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
                                      erg_memory_microbatches(request->layout));
         return;
     }
-    /* The middle context rank's halves make the largest partial gradients. */
+    /* The halves of the middle context rank have the largest partial gradients. */
     long ranks[TRIED] = {request->layout->context / 2};
     size_t count = 1;
     if (request->accounting == ERG_MEMORY_FRAMEWORK)

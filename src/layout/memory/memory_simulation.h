@@ -8,7 +8,7 @@
 /* The tensors that one microbatch keeps of one chunk. */
 struct erg_memory_group {
     long chunk, microbatch, layers;
-    bool head, moves; /* it is of the head's chunk; a part of it is moved to host memory */
+    bool head, moves; /* belongs to the head's chunk; partly moves to host memory */
     /* [layer * ERG_MEMORY_ROLES + role]: the tensor, the rest of a tensor that is partly in host
      * memory, and the reassembled tensor. */
     struct erg_memory_kept {
@@ -28,8 +28,8 @@ struct erg_memory_simulation {
 };
 
 /*
- * One layer's forward pass: `input` is kept as its first tensor; the result is its output. With
- * full rematerialization the rest is gone when it ends, unless `replay`.
+ * One layer's forward pass: keeps `input` as its first tensor and returns its output. With full
+ * rematerialization the rest is freed at the end, unless `replay`.
  */
 uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,
                                   long layer, uint32_t input, bool replay);
@@ -38,8 +38,10 @@ uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_me
 uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_memory_group *group,
                                    long layer, uint32_t gradient);
 
-/* The FFN half of one with a mixture of experts (expert_layer.c), to its output; and backward, with
- * the sum into the gradient of the residual stream. */
+/*
+ * The FFN half of a layer with a mixture of experts (expert_layer.c), to its output; and backward,
+ * with the sum into the gradient of the residual stream.
+ */
 uint32_t erg_memory_experts_layer_forward(struct erg_memory_simulation *s,
                                           struct erg_memory_kept *kept,
                                           enum erg_recompute recompute);
@@ -53,8 +55,8 @@ void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_
 uint32_t erg_memory_head_backward(struct erg_memory_simulation *s, struct erg_memory_group *group);
 
 /*
- * A stage of one rank. `microbatches` of an iteration are followed; `course` may be NULL. With more
- * microbatches than erg_memory_microbatches() nothing new happens.
+ * Simulates a stage of one rank with `microbatches` per iteration; `course` may be NULL. More
+ * microbatches than erg_memory_microbatches() do not change the result.
  */
 void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
                               const struct erg_memory_request *request,
@@ -62,8 +64,7 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                               long microbatches);
 long erg_memory_microbatches(const struct erg_layout *layout);
 
-/* Peak of the worst rank of a stage, or of the first one that is found to need more than `enough`.
- */
+/* Peak of the worst rank of a stage, or of the first one found that needs more than `enough`. */
 double erg_memory_stage_peak(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage, double enough);
 

@@ -1,4 +1,4 @@
-/* Which bytes of an activation group move to host memory. */
+/* Chooses the bytes of an activation group that move to host memory. */
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
@@ -28,7 +28,10 @@ static void list_pieces(struct erg_memory_choice *choice, const struct erg_memor
         }
 }
 
-/* Contiguous tensors by decreasing size, then strided views; equals as they were saved. */
+/*
+ * Contiguous tensors by decreasing size, then strided views; equal ones in the order in which they
+ * were saved.
+ */
 struct ranked_piece {
     struct erg_memory_piece piece;
     bool strided;
@@ -71,7 +74,7 @@ static int64_t round_up(int64_t bytes, int64_t step)
 }
 
 /*
- * Pieces in their order until there are enough bytes. In the arena a tensor is split between two of
+ * Takes pieces in order until there are enough bytes. In the arena a tensor is split between two of
  * its rows.
  */
 static void choose_in_order(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
@@ -91,12 +94,12 @@ static void choose_in_order(struct erg_memory_choice *choice, const struct erg_m
 
 /*
  * A knapsack of bytes, in which a tensor is worth more the longer it would wait unused, and one
- * tensor may be split: filling it in the order of worth is optimal. The backward pass uses the
- * tensor that was saved first last, so the arena moves tensors in the order in which they were
- * saved. During a group's backward pass all its moved tensors are in a receive buffer, and the
- * others are freed one by one. At least U - moved of U bytes that are still to be used were not
- * moved, and in this order there are never more: no other choice of as many bytes, even with more
- * split tensors, needs less memory.
+ * tensor may be split: filling it in order of worth is optimal. The backward pass uses the tensor
+ * that was saved first last, so the arena moves tensors in the order in which they were saved.
+ * During a group's backward pass all its moved tensors are in a receive buffer, and the others are
+ * freed one by one. At least U - moved of U bytes that are still to be used were not moved, and in
+ * this order there are never more: no other choice of as many bytes, even with more split tensors,
+ * needs less memory.
  */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_recompute recompute, long layers, double offload,
@@ -104,7 +107,7 @@ void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory
 {
     *choice = (struct erg_memory_choice){0};
     list_pieces(choice, sizes, recompute, layers, accounting);
-    /* A ratio given in decimals is not exact: 0.7 of 1200 MiB are 840, not one byte more. */
+    /* A decimal ratio is not exact: 0.7 of 1200 MiB are 840, not one byte more. */
     int64_t bytes = (int64_t)ceil(offload * (double)choice->eligible * (1 - 1e-12));
     if (accounting == ERG_MEMORY_FRAMEWORK) {
         order_as_published(choice, sizes, recompute, offload);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a stage needs the least. */
+/* The ratio at which a stage needs the least. */
 struct least {
     double offload, bytes;
 };
@@ -24,7 +24,7 @@ struct ratio_search {
     } * found;                       /* [stages] */
 };
 
-/* The peak, or, where that is more than `enough`, something between the two. */
+/* The peak; if it exceeds `enough`, possibly any value between the two. */
 static double stage_peak_to(const struct ratio_search *work, long stage,
                             enum erg_recompute recompute, double offload, double enough)
 {
@@ -44,14 +44,14 @@ static double stage_peak(const struct ratio_search *work, long stage, enum erg_r
     return stage_peak_to(work, stage, recompute, offload, INFINITY);
 }
 
-/* Between two ratios, in steps finer than rows. */
+/* Resolution of ratios, finer than rows. */
 static const double RESOLUTION = 1e-5;
 
 /*
- * Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
- * More offloading may need more, where receive buffers of few groups in flight are larger than the
- * offloaded bytes. The first ratio that fits is enough. The section is golden: each step needs one
- * new peak.
+ * Finds the ratio from `from` on at which the stage needs the least: in the arena its peak is
+ * convex. More offloading may need more memory if the receive buffers of few groups in flight are
+ * larger than the offloaded bytes. Stops at the first ratio that fits. A golden-section search:
+ * each step needs one new peak.
  */
 static struct least least_from(const struct ratio_search *work, long stage,
                                enum erg_recompute recompute, double from)
@@ -109,7 +109,7 @@ static double arena_ratio(const struct ratio_search *work, long stage, enum erg_
     return fit;
 }
 
-/* The first of the ratios at which tensors move that fits. */
+/* The first fitting ratio among those at which a tensor moves. */
 static double static_ratio(const struct ratio_search *work, long stage,
                            enum erg_recompute recompute, double from, struct least *least)
 {
@@ -133,8 +133,10 @@ static double static_ratio(const struct ratio_search *work, long stage,
     return 2;
 }
 
-/* The framework's allocator never needs less than its tensors, but rounds the rest of a split
- * tensor, so there the first ratio that fits is searched in small steps. */
+/*
+ * The framework's allocator never needs less than its tensors, but rounds the rest of a split
+ * tensor, so a search in small steps finds the first ratio that fits.
+ */
 static double smallest_ratio(const struct ratio_search *work, long stage,
                              enum erg_recompute recompute, double from, struct least *least)
 {
@@ -186,7 +188,7 @@ static double static_moved_bytes(const struct erg_memory_request *request,
     return sum;
 }
 
-/* Copied out by one GPU of the stage in an iteration. */
+/* Bytes that one GPU of the stage copies out in an iteration. */
 static double moved_bytes(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                           double offload)
 {
@@ -213,7 +215,7 @@ static double moved_bytes(const struct ratio_search *work, long stage, enum erg_
     return sum * (double)layout->microbatches;
 }
 
-/* Less recomputation first: none that moves as few bytes is passed over. */
+/* Tries less recomputation first, so that it wins among those that move equally few bytes. */
 static int solve_stage(void *context, size_t index, struct erg_error *err)
 {
     (void)err;
@@ -241,19 +243,20 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     return 0;
 }
 
-/* Then every budget that is exceeded by at most `slack` of it is raised to its stage's least
- * memory. */
+/*
+ * Then raises every budget that is exceeded by at most the share `slack` to its stage's least
+ * memory.
+ */
 static int check_budgets(struct erg_memory_solution *solution, const struct ratio_search *work,
                          double slack, struct erg_error *err)
 {
     for (long i = 0; i < solution->count; i++) {
         const double least = work->found[i].least.bytes, excess = least - work->budgets[i];
         if (excess > slack * work->budgets[i])
-            return erg_fail(
-                err, ERG_INFEASIBLE,
-                "stage %ld needs %.2f GiB however much is offloaded, %.2f GiB more than "
-                "the budget",
-                i, least / 0x1p30, excess / 0x1p30);
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "stage %ld needs %.2f GiB with any offloading, %.2f GiB more than "
+                            "the budget",
+                            i, least / 0x1p30, excess / 0x1p30);
         solution->excess_bytes = fmax(solution->excess_bytes, excess);
         work->budgets[i] = fmax(work->budgets[i], least);
     }
@@ -281,7 +284,7 @@ static double ratio_of_all(const struct ratio_search *work)
     return ratio;
 }
 
-/* With the recomputation that was asked for; a stage that never fits ends the search. */
+/* With the requested recomputation; a stage that never fits ends the search. */
 static int ratio_of_stage(void *context, size_t index, struct erg_error *err)
 {
     const struct ratio_search *work = context;

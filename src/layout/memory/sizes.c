@@ -1,4 +1,4 @@
-/* The sizes of one layer's tensors: the table from which all sums and all events follow. */
+/* The sizes of one layer's tensors: the source of all sums and events. */
 #include "layout/memory/memory_internal.h"
 
 #include "model/lora.h"
@@ -18,9 +18,9 @@ static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64
 }
 
 /*
- * Products and attention are never computed again but with the whole layer; outputs of norms and
- * of the activation cost no product. Statistics of norms (4 or 8 bytes a token) are left out: a
- * backward pass computes them again from the norm's input, which it reads anyway.
+ * Products and attention are recomputed only with the whole layer; outputs of norms and of the
+ * activation cost no product. Statistics of norms (4 or 8 bytes per token) are ignored: a backward
+ * pass recomputes them from the norm's input, which it reads anyway.
  */
 static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          int64_t tokens, bool split)
@@ -79,8 +79,10 @@ static void add_up(struct erg_memory_sizes *sizes)
         }
 }
 
-/* Parameters of the ops of a layer, each linear's and norm's in tensors as they are registered;
- * returns how many those are. */
+/*
+ * Parameters of the ops of a layer, by tensor of each linear and norm in order of registration;
+ * returns the number of tensors.
+ */
 static size_t list_layer(int64_t *weights, double *sum, const struct erg_model *model,
                          const struct erg_model_shape *shape)
 {
@@ -228,7 +230,7 @@ void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model 
         .expert = erg_layout_experts(layout),
     };
     if (latent->keys)
-        sizes->qk = 4 * tokens * (latent->queries + latent->keys); /* before and behind norms */
+        sizes->qk = 4 * tokens * (latent->queries + latent->keys); /* before and after norms */
     fill_ffn(sizes, model, &rows, tokens);
     list_tensors(sizes, model, tokens, split);
     if (model->experts.count)

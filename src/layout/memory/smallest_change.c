@@ -18,7 +18,7 @@ static const struct erg_memory_room *room_of(const struct change_search *search,
     return &bounds->rooms[bounds->degrees ? 0 : stage];
 }
 
-/* Whether a stage's node has so much for each of its GPUs. */
+/* Whether a stage's node has host_bytes for each of its GPUs. */
 static bool takes(const struct erg_memory_room *room, double host_bytes)
 {
     return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
@@ -60,7 +60,7 @@ static int try_layout(struct change_search *search, const struct erg_layout *lay
     return 0;
 }
 
-/* With layers moved. */
+/* Tries the layout with layers moved. */
 static int try_moves(struct change_search *search, const struct erg_layout *layout, bool free_moves,
                      struct erg_error *err)
 {
@@ -82,8 +82,8 @@ static int try_moves(struct change_search *search, const struct erg_layout *layo
 }
 
 /*
- * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
- * need where that is more, else the most that the host takes. In thousandths, as it is printed.
+ * Tries the fitting ratio of offloading nearest to the layout's own: the least that its GPUs need
+ * if that is higher, otherwise the most that the host has room for. In thousandths, as printed.
  */
 static int try_ratios(struct change_search *search, const struct erg_layout *layout,
                       struct erg_error *err)
@@ -101,8 +101,7 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
     free(budgets);
     if (status != 0 || isnan(least))
         return status;
-    /* The ratio that was found is near the least one and may lie on the other side of a
-     * thousandth. */
+    /* The found ratio is near the least one and may be on the other side of a thousandth. */
     long low = (long)floor(STEPS * least) - 1;
     for (fits = false; !fits && low < STEPS;) {
         tried.offload = (double)++low / STEPS;
@@ -120,7 +119,9 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
     return 0;
 }
 
-/* More and smaller microbatches that are as many sequences, of ergon's own training. */
+/*
+ * Tries more and smaller microbatches with the same number of sequences, for ergon's own training.
+ */
 static int try_microbatches(struct change_search *search, const struct erg_layout *layout,
                             struct erg_error *err)
 {
@@ -139,8 +140,10 @@ static int try_microbatches(struct change_search *search, const struct erg_layou
     return 0;
 }
 
-/* All changes of recomputation and offloading, and of the layers of the layout that was asked
- * about, the smallest first. */
+/*
+ * Tries all changes of recomputation and offloading, and of the layers of the requested layout,
+ * smallest first.
+ */
 static int try_changes(struct change_search *search, const struct erg_layout *layout, bool as_it_is,
                        struct erg_error *err)
 {
@@ -214,12 +217,12 @@ static double least_excess(const struct change_search *search, const struct erg_
     return found;
 }
 
-/* Whether nothing is gained by looking closer: too large with all that can be done. */
+/* Whether the layout is too large even with all possible changes. */
 static bool is_hopeless(const struct change_search *search, const struct erg_layout *layout)
 {
     struct erg_layout least;
     return least_excess(search, layout, &least) >
-           0.02 * room_of(search, 0)->gpu_bytes; /* its error is less */
+           0.02 * room_of(search, 0)->gpu_bytes; /* larger than its error */
 }
 
 /* One degree times `factor`; false: the model or the nodes do not allow it. */
@@ -240,7 +243,10 @@ static bool grow(struct erg_layout *grown, const struct change_search *search, i
         grown->data /= factor;
         grown->microbatches *= factor;
     }
-    /* More stages of as many chunks, or of fewer ones with as many layers. */
+    /*
+     * More stages with the same number of chunks, or with fewer chunks of the same number of
+     * layers.
+     */
     if (degree == 2 && !layout->chunk_layers && layout->virtual_stages % factor == 0)
         grown->virtual_stages /= factor;
     return !layout->chunk_layers && erg_layout_check(grown, search->request->model, NULL) == 0;
@@ -259,7 +265,7 @@ static int try_degrees(struct change_search *search, bool more_gpus, struct erg_
     return 0;
 }
 
-/* The exact bytes that the layout needs in its smallest form. */
+/* Finds the exact bytes that the layout needs in its smallest form. */
 static int find_least(struct change_search *search, struct erg_error *err)
 {
     struct erg_memory_change *change = search->change;

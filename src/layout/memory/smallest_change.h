@@ -14,31 +14,35 @@ struct erg_memory_room {
 /* The permitted changes, and the memory into which the layout must fit. */
 struct erg_memory_bounds {
     const struct erg_memory_room *rooms; /* [pipeline] */
-    bool layers;                         /* they may move between stages */
-    bool no_offload;                     /* none helps: the host's memory is the GPUs' own */
-    bool degrees;   /* they may grow: further stages would have the first stage's memory, too */
-    long most_gpus; /* that can work together; 0: no bound */
+    bool layers;                         /* layers may move between stages */
+    bool no_offload;                     /* no offloading: the host's memory is the GPUs' own */
+    bool degrees;   /* degrees may grow: further stages have the first stage's memory */
+    long most_gpus; /* the most GPUs that can work together; 0: no bound */
 };
 
 /*
  * The smallest change with which a layout would fit. It tries, in this order: layers moved to other
- * stages, as long as no stage gets more than a stage with as much memory had before, which costs no
- * time; recomputation without matrix products, the least of it first; another ratio of offloading,
- * alone and with such recomputation, the one nearest to the layout's: the least that GPUs need
- * where that is higher, else the most that hosts have room for; layers moved to any stage; full
- * recomputation. Where none of these is enough, it tries the same after one degree has doubled,
- * quadrupled, ..., at the cost of data ranks where there are enough, else with more GPUs.
+ * stages, if no stage gets more than a stage with the same memory had before, which costs no time;
+ * recomputation without matrix products, the least first; another ratio of offloading, alone and
+ * with such recomputation, the nearest to the layout's: the least that GPUs need if that is higher,
+ * otherwise the most that hosts have room for; layers moved to any stage; full recomputation. If
+ * none of these is enough, it tries the same after one degree has doubled, quadrupled, ..., with
+ * fewer data ranks if there are enough, otherwise with more GPUs.
  */
 struct erg_memory_change {
     bool found;
-    /* With the change: recomputation, offloading, layers of chunks, degrees and GPUs may differ
-     * from those of the layout that was asked about. None found: with its degrees, so that it needs
-     * the least. */
+    /*
+     * With the change: recomputation, offloading, layers of chunks, degrees and GPUs may differ
+     * from the requested layout. If no change was found: the requested degrees with the least
+     * memory.
+     */
     struct erg_layout layout;
-    /* The bytes that the GPUs then lack in the stage that is furthest from fitting, and the bytes
-     * that this stage needs; 0: a change was found. */
+    /*
+     * If no change was found: the bytes that the GPUs lack in the stage that is furthest from
+     * fitting, and the bytes that this stage needs; 0: a change was found.
+     */
     double excess_bytes, least_bytes;
-    long *chunk_layers; /* private: of `layout`, where layers were moved */
+    long *chunk_layers; /* private: of `layout`, if layers were moved */
 };
 
 /* The layout must not have ratios or recomputation of single stages. Fails only when interrupted.
@@ -49,10 +53,10 @@ int erg_memory_smallest_change(struct erg_memory_change *change,
 void erg_memory_change_release(struct erg_memory_change *change);
 
 /*
- * Moves as few layers as are enough for the GPUs from stages that are too large to others, one at a
- * time to the stage with the most free memory; `free_moves`: only to stages that then have no more
- * layers than a stage with as much memory had before. Sets *fits, and chunk_layers[pipeline x
- * virtual_stages] where that is enough. Fails only when interrupted.
+ * Moves the fewest layers from stages that are too large to others, one at a time to the stage with
+ * the most free memory; `free_moves`: only to stages that then have no more layers than a stage
+ * with the same memory had before. Sets *fits and, if the layout fits, chunk_layers[pipeline x
+ * virtual_stages]. Fails only when interrupted.
  */
 int erg_memory_move_layers(long *chunk_layers, bool *fits, const struct erg_memory_request *request,
                            const struct erg_memory_room *rooms, bool free_moves,

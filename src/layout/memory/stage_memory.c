@@ -75,7 +75,7 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
                         "or no lora");
     if (erg_layout_is_sharded(layout) && request->accounting == ERG_MEMORY_FRAMEWORK)
         return erg_fail(err, ERG_FAILED,
-                        "the caching allocator is not followed with FSDP, got fsdp %ld; expected "
+                        "the caching allocator is not simulated with FSDP, got fsdp %ld; expected "
                         "the accounting arena",
                         layout->fsdp);
     if (request->accounting == ERG_MEMORY_STATIC && (model->experts.count || model->latent.keys))

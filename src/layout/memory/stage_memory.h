@@ -14,19 +14,19 @@
  * forward, copied back during the backward before its own, into one of two receive buffers. The
  * chunk of the head is never moved, nor are tensors of less than 1 MiB.
  *
- * A mixture of experts (expert_memory.c): a GPU holds the experts of its rank, and of their
- * optimizer state a share over the data ranks that hold the same ones. Its FFN keeps the norm's
- * output, the router's scores, the rows that arrived for the experts, the outputs of their first
- * product and activation, and the returned rows of the second product. None of these is offloaded.
+ * A mixture of experts (expert_memory.c): a GPU holds the experts of its rank, and a share of their
+ * optimizer state over the data ranks that hold the same ones. Its FFN keeps the norm's output, the
+ * router's scores, the rows that arrived for the experts, the outputs of their first product and
+ * activation, and the returned rows of the second product. None of these is offloaded.
  *
- * Three accountings: in the arena every tensor takes its bytes and a split tensor is read as two
- * row ranges. In the framework a caching allocator serves requests from blocks that it keeps, and a
+ * There are three accountings. In the arena every tensor takes its bytes and a split tensor is read
+ * as two row ranges. In the framework a caching allocator serves requests from cached blocks, and a
  * split tensor is reassembled in new memory. The static accounting is for ergon's own training,
- * which allocates all buffers when it begins (static_memory.h): without sequence parallelism the
+ * which allocates all buffers at its start (static_memory.h): without sequence parallelism the
  * residual stream is whole, and whole tensors are offloaded, layer by layer (static_copies.c), also
  * from the head's chunk and with one stage. All sizes are bytes on one GPU.
  *
- * With FSDP (fsdp.c) a GPU keeps its share of everything per parameter, the weights in bf16 of the
+ * With FSDP (fsdp.c) a GPU keeps its share of all per-parameter data, the bf16 weights of the
  * running layer and the next one, and the gradient of the running layer. Embedding and head are
  * such layers, too. The residual stream is whole.
  *
@@ -58,24 +58,25 @@ enum erg_memory_item {
     ERG_MEMORY_OFFLOAD,     /* receive buffers, and tensors reassembled from them */
     ERG_MEMORY_ROPE,        /* tables of sines and cosines; also positions */
     ERG_MEMORY_WORKSPACE,   /* of matrix products; also of attention and the optimizer */
-    ERG_MEMORY_GATHER,      /* in which the tensor group gathers hidden tensors; also terms of its
-                             * sums, and keys and values of the context group */
+    ERG_MEMORY_GATHER,      /* gathered hidden tensors; also terms of sums, and keys and values */
     ERG_MEMORY_HEAD,        /* logits and loss */
     ERG_MEMORY_PIPELINE,    /* hidden tensors and gradients between stages; also tokens of a step */
-    ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
-    ERG_MEMORY_ROUNDING,    /* bytes that the allocator gives beyond the request; also gaps */
+    ERG_MEMORY_TRANSIENT,   /* memory within one layer */
+    ERG_MEMORY_ROUNDING,    /* bytes allocated beyond the request; also gaps */
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
 struct erg_memory_stage;
 enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage);
-/* A hint after an item that is too large and that other software would shard over data ranks; else
- * nothing. */
+/*
+ * A hint for an item that is too large and that other software would shard over data ranks;
+ * otherwise "".
+ */
 const char *erg_memory_unsharded(enum erg_memory_item item);
 
 /* ---- sizes ---- */
 
-/* The tensors that one layer keeps for its backward pass, in the order in which they are made. */
+/* The tensors that one layer keeps for its backward pass, in order of creation. */
 enum erg_memory_role {
     ERG_MEMORY_INPUT,
     ERG_MEMORY_ATTENTION_NORM,
@@ -83,14 +84,14 @@ enum erg_memory_role {
     ERG_MEMORY_QUERIES,
     ERG_MEMORY_KEYS,
     ERG_MEMORY_VALUES,
-    ERG_MEMORY_KV_SHARE, /* with context parallelism, in place of keys and values */
+    ERG_MEMORY_KV_SHARE, /* with context parallelism, instead of keys and values */
     ERG_MEMORY_LOG_SUM_EXP,
     ERG_MEMORY_ATTENTION_OUTPUT,
     ERG_MEMORY_FFN_INPUT,
     ERG_MEMORY_FFN_NORM,
     /* For a mixture of experts; the roles after them are then those of the routed experts. */
     ERG_MEMORY_SCORES,
-    ERG_MEMORY_SHARED_FC1, /* of the experts that all tokens go through */
+    ERG_MEMORY_SHARED_FC1, /* of the shared experts, which process all tokens */
     ERG_MEMORY_SHARED_ACTIVATED,
     ERG_MEMORY_EXPERT_INPUT,
     ERG_MEMORY_EXPERT_OUTPUT,
@@ -100,13 +101,15 @@ enum erg_memory_role {
     ERG_MEMORY_ROLES,
 };
 
-/* One of them for one microbatch; bytes 0: this model has none. */
+/* One of these tensors for one microbatch; bytes 0: this model has none. */
 struct erg_memory_tensor {
     int64_t bytes;
-    int64_t rows;   /* it can be split between any two */
+    int64_t rows;   /* it can be split between any two rows */
     unsigned saved; /* bits 1 << enum erg_recompute: the modes */
-    /* Framework, unless the activation is made again: that many strided views of one allocation
-     * are kept, not it. */
+    /*
+     * Framework, unless the activation is recomputed: the number of strided views of one allocation
+     * that are kept instead of it.
+     */
     int views;
 };
 
@@ -114,7 +117,7 @@ struct erg_memory_tensor {
 struct erg_memory_sizes {
     int64_t hidden;      /* a hidden tensor, split over the tensor group (U) */
     int64_t full_hidden; /* the same of all its ranks (t U) */
-    int64_t query;       /* queries of this rank; U where heads x head_dim is the hidden size */
+    int64_t query;       /* queries of this rank; U if heads x head_dim is the hidden size */
     int64_t kv;          /* local keys and values (K) */
     int64_t gathered_kv; /* those of all context ranks (K c); 0 without context parallelism */
     int64_t ffn;         /* one width of the FFN (F) */
@@ -134,17 +137,19 @@ struct erg_memory_sizes {
     double expert_parameters;  /* of a layer, in addition to layer_parameters */
     int64_t expert_weights[2]; /* of one expert: its first and its second product */
     long experts_held;
-    /* For the first layers of a model, which have the plain FFN; else 0. They are assumed to keep
-     * as much for their backward pass as the others. */
+    /*
+     * The first layers of a model, which have the dense FFN; otherwise 0. They are assumed to keep
+     * as much for their backward pass as the others.
+     */
     long dense_layers;
-    double dense_parameters; /* of one, in place of layer_parameters */
+    double dense_parameters; /* of one, instead of layer_parameters */
     int64_t dense_weights[16];
     size_t dense_weight_count;
-    /* Parameters of the tensors of a layer, in the order in which they are registered. */
+    /* Parameters of the tensors of a layer, in order of registration. */
     int64_t weights[16];
     size_t weight_count;
     int64_t embedding[2], head[3];
-    /* Those that are trained, with LoRA its adapters alone: of a layer also in tensors then. */
+    /* Trained parameters (with LoRA only adapters); those of a layer also by tensor. */
     double trained_layer, trained_embedding, trained_head;
     bool adapters;
     int64_t adapter_weights[2 * ERG_LORA_TARGETS];
@@ -175,8 +180,10 @@ static inline bool erg_memory_remakes(const struct erg_memory_sizes *sizes,
            !erg_memory_keeps(sizes, role, recompute);
 }
 
-/* The sizes for a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and
- * nothing is gathered: 0. */
+/*
+ * The sizes for a layout. With FSDP the residual stream is whole, so `full_hidden` is `hidden` and
+ * no hidden tensor is gathered.
+ */
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
 
@@ -185,23 +192,25 @@ void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model 
 /* The backend that trains, for the static accounting. */
 struct erg_memory_kernels {
     size_t element_bytes;
-    size_t scratch_bytes;           /* the most that a kernel of the passes needs */
-    size_t optimizer_scratch_bytes; /* the same of the optimizer's kernels */
+    size_t scratch_bytes;           /* the most for a kernel of the passes */
+    size_t optimizer_scratch_bytes; /* the same for the optimizer's kernels */
 };
 
 struct erg_memory_request {
     const struct erg_model *model;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
     enum erg_memory_accounting accounting;
-    /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
-     * layer above it does, through a ring of two slots, each for the moved tensors of one layer. */
+    /*
+     * Copy layer by layer instead of group by group: out while the next layer runs, in while the
+     * layer above it runs, through a ring of two slots, each for the moved tensors of one layer.
+     */
     bool layer_copies;
     /* Only the static accounting uses these: the others always have sequence parallelism, and never
      * move tensors smaller than ERG_OFFLOAD_LEAST_BYTES. */
     bool sequence_parallel;
     int64_t least_moved;
-    const struct erg_memory_kernels *kernels; /* NULL: of a GPU, as bounded (static_memory.h) */
-    double fsdp_bytes; /* as of an engine (hardware/engine.h); 0: ERG_FSDP_BYTES */
+    const struct erg_memory_kernels *kernels; /* NULL: upper bounds for a GPU (static_memory.h) */
+    double fsdp_bytes; /* as in an engine (hardware/engine.h); 0: ERG_FSDP_BYTES */
 };
 
 /* The accounting of a layout that an engine trains; NULL, no engine: the arena. */
@@ -209,16 +218,20 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
                                                 const struct erg_layout *layout,
                                                 const struct erg_engine *engine);
 
-/* Whether its stages can offload: but in the static accounting copies hide behind the passes of
- * other stages, and none are modelled of a mixture of experts. */
+/*
+ * Whether its stages can offload. Except in the static accounting, copies hide behind the passes of
+ * other stages; copies of a mixture of experts are not modelled.
+ */
 static inline bool erg_memory_can_offload(const struct erg_memory_request *request)
 {
     return request->accounting == ERG_MEMORY_STATIC ||
            (request->layout->pipeline >= 3 && !request->model->experts.count);
 }
 
-/* Whether stages offload that cannot, weights are sharded that cannot be, or ergon's own training
- * would have to run unsupported work. */
+/*
+ * Fails if stages offload that cannot, if weights are sharded that cannot be, or if ergon's own
+ * training does not support the work.
+ */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */
@@ -227,10 +240,9 @@ struct erg_memory_stage {
     double peak_bytes;    /* their sum */
     const char *moment;   /* "forward", "backward" or "head" */
     long groups;          /* in flight at once */
-    double offload_bytes; /* of one group that is moved; 0 for a stage that moves nothing */
+    double offload_bytes; /* moved bytes of one group; 0: the stage moves nothing */
     double host_bytes;    /* of all groups at once */
-    double offload;       /* the moved share of movable bytes: in the static accounting as many
-                           * whole tensors as the ratio allows */
+    double offload;       /* moved share of movable bytes; static accounting: of whole tensors */
 };
 
 /* Forwards before the first backward, and groups in flight at once. */
@@ -238,28 +250,31 @@ long erg_memory_warmup(const struct erg_layout *layout, long stage);
 long erg_memory_groups(const struct erg_layout *layout, long stage);
 
 /*
- * Closed form. `sizes` are of the layout's degrees. With equal chunks at most 1.8 % above the
- * simulated peak of the worst stage, and not below it but by rows that are not split, or by groups
- * that come back to the last stage when its head is done (0.005 %); with others below it by at most
- * 0.03 %, but far above it where chunks of a stage are very unequal.
+ * Closed form. `sizes` are for the layout's degrees. With equal chunks at most 1.8 % above the
+ * simulated peak of the worst stage, and below it only by rows that are not split, or by groups
+ * that return to the last stage after its head (0.005 %). With other chunks at most 0.03 % below
+ * it, but far above it if chunks of a stage are very unequal.
  */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
 
 /*
- * The peak of a stage in the arena by its ratio of offloading, instead of the layout's own: the
- * largest of six lines, least + slope x ratio: in a forward pass, in the FFN and in the attention
- * of a backward pass (each once with used tensors freed and once with them in a buffer), and in the
- * head. Slopes may be positive: with few groups in flight offloading saves less than its receive
- * buffers take. With equal chunks it takes some hundred nanoseconds, so a search can evaluate the
- * first and the last stage of every candidate.
+ * The peak of a stage in the arena as a function of its ratio of offloading: the largest of six
+ * lines, least + slope x ratio: in a forward pass, in the FFN and in the attention of a backward
+ * pass (each once with used tensors freed and once with them in a buffer), and in the head. Slopes
+ * may be positive: with few groups in flight, offloading saves less than its receive buffers take.
+ * With equal chunks it takes some hundred nanoseconds, so a search can evaluate the first and the
+ * last stage of every candidate.
  */
 enum { ERG_MEMORY_MOMENTS = 6, ERG_MEMORY_RATIOS = 16 };
 struct erg_memory_lines {
     double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
-    double host_bytes; /* of all groups, when all is offloaded */
-    /* In the static accounting, where whole tensors move, steps replace the lines: the ratios, from
-     * 0 on, at which one more tensor moves, and the bytes needed from there. Else a count of 0. */
+    double host_bytes; /* of all groups, with everything offloaded */
+    /*
+     * In the static accounting whole tensors move, so steps replace the lines: the ratios, from 0
+     * on, at which one more tensor moves, and the bytes needed from there on. Otherwise the count
+     * is 0.
+     */
     struct erg_memory_ratio {
         double offload, bytes, host_bytes;
     } ratios[ERG_MEMORY_RATIOS];
@@ -270,10 +285,10 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
 
 /*
  * The least that a stage needs in the arena for its layers, for any chunks and any ratio of
- * offloading: fixed_bytes + layer_bytes for each layer, and for each layer in flight its kept
- * tensors, except that all movable ones may be in host memory. At least flying n + beyond of n
- * layers are in flight at once, counted with their microbatches: all chunks but the last have one
- * layer. Takes some ten nanoseconds.
+ * offloading: fixed_bytes, layer_bytes for each layer, and for each layer in flight its kept
+ * tensors, of which all movable ones may be in host memory. With n layers, at least flying n +
+ * beyond are in flight at once, counted with their microbatches: that is the case in which all
+ * chunks but the last have one layer. Takes some ten nanoseconds.
  */
 struct erg_memory_floor {
     double fixed_bytes, layer_bytes;
@@ -298,59 +313,70 @@ struct erg_memory_result {
         struct erg_memory_step *steps;
         size_t count, capacity;
     } * courses;
-    long count, worst; /* the stage that needs most */
-    /* In each stage's course: passes that repeat are not simulated to the end. */
+    long count, worst; /* worst: the stage with the highest peak */
+    /* Microbatches in each stage's course: repeated passes are not all simulated. */
     long microbatches;
 };
 
 /*
- * Follows every allocation of every stage; in the framework those of the data ranks whose parts of
- * the optimizer's state fit worst into the blocks of activations, and the worst of them counts.
+ * Follows every allocation of every stage. In the framework it follows the data ranks whose parts
+ * of the optimizer's state fit worst into the blocks of activations, and uses the worst of them.
  * Fails only when interrupted.
  */
 int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memory_request *request,
                         struct erg_error *err);
 void erg_memory_result_release(struct erg_memory_result *result);
 
-/* The share of a GPU's memory that tensors can have. The published runs fit 72.8e9 B of an 80 GiB
- * card and failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
+/*
+ * The share of a GPU's memory that tensors can use. The published runs fitted 72.8e9 B on an 80 GiB
+ * card and failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest.
+ */
 #define ERG_MEMORY_USABLE_SHARE 0.9
 
 /* ---- how much to offload ---- */
 
-/* Tensors of fewer bytes are never moved, except by a key in jobs of ergon's own training. */
+/* Smaller tensors are never moved, except by a key in jobs of ergon's own training. */
 enum { ERG_OFFLOAD_LEAST_BYTES = 1 << 20 };
 
-/* The model's own error, relative. A budget from the user, like the 64 GiB of the published runs,
- * may be exceeded by as much where all possible tensors are offloaded, since one of those runs
- * exceeds it; a GPU's memory may not. */
+/*
+ * The model's own error, relative. A budget from the user, like the 64 GiB of the published runs,
+ * may be exceeded by this share if all possible tensors are offloaded, since one of those runs
+ * exceeds it; a GPU's memory may not.
+ */
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {
-    double offload; /* the smallest ratio with which all stages fit; NAN: only with their own */
-    double excess_bytes; /* missing with the ratio that needs the least: within the slack */
-    /* The smallest of each stage alone, with as little recomputation as the layout allows that
-     * moves the fewest bytes: [count]. */
+    /* The smallest ratio with which all stages fit; NAN: only separate ratios fit. */
+    double offload;
+    double excess_bytes; /* shortage at the ratio that needs the least, within the slack */
+    /*
+     * The smallest ratio of each stage alone, with the recomputation up to the layout's that moves
+     * the fewest bytes: [count].
+     */
     double *stage_offload;
     enum erg_recompute *stage_recompute;
     long count;
-    /* The bytes that all stages of a pipeline copy out in an iteration (and in again), one GPU of
-     * each; the first NAN with `offload`. */
+    /*
+     * The bytes that all stages of a pipeline copy out in an iteration (and in again), one GPU of
+     * each; offload_bytes is NAN if `offload` is.
+     */
     double offload_bytes, stage_offload_bytes;
 };
 
 /*
  * The least offloading with which every stage fits into its budget, budgets[pipeline] in bytes of a
- * GPU, instead of the layout's own ratio. Where a stage fits with no ratio, it may exceed its
- * budget by the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message names the stage
- * and the bytes that it needs.
+ * GPU, instead of the layout's own ratio. A stage that fits with no ratio may exceed its budget by
+ * the share `slack`. ERG_INFEASIBLE if nothing fits; the message names the stage and the bytes that
+ * it needs.
  */
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
                      const double *budgets, double slack, struct erg_error *err);
 void erg_memory_solution_release(struct erg_memory_solution *solution);
 
-/* That solution's `offload` alone: the smallest ratio with which all stages fit with the layout's
- * recomputation, NAN: none. Fails only when interrupted. */
+/*
+ * Only `offload` of that solution: the smallest ratio with which all stages fit with the layout's
+ * recomputation; NAN: none. Fails only when interrupted.
+ */
 int erg_memory_least_ratio(double *ratio, const struct erg_memory_request *request,
                            const double *budgets, struct erg_error *err);
 

@@ -1,7 +1,7 @@
 /*
- * One stage through its iterations: every tensor in the order in which it is allocated and freed.
- * Gradients are there from the start. In the framework the moments of the optimizer come with the
- * end of the first iteration, out of blocks that activations left, and the second is the worse.
+ * Simulates one stage through its iterations: every tensor in order of allocation and release.
+ * Gradients exist from the start. In the framework the optimizer's moments are allocated at the end
+ * of the first iteration, from blocks that activations left, so the second one is worse.
  */
 #include "layout/memory/stage_run.h"
 
@@ -23,7 +23,7 @@ static void give(struct erg_memory_stage_run *run, uint32_t *block)
     erg_memory_give(&run->s.memory, block);
 }
 
-/* Copies of whole groups: those that steps of the schedule begin and end. */
+/* Copies of whole groups, which steps of the schedule begin and end. */
 static void groups_out(struct erg_memory_stage_run *run, long k)
 {
     if (run->s.request->layer_copies)
@@ -39,7 +39,7 @@ static void groups_in(struct erg_memory_stage_run *run, long k)
         erg_memory_begin_copy_in(run, k, 0);
 }
 
-/* A pass begins, and one of its layers has run: positions in the list of copies. */
+/* Positions in the list of copies: a pass begins, and one of its layers has run. */
 static void begin_pass(struct erg_memory_stage_run *run, bool is_backward,
                        const struct erg_memory_group *group)
 {
@@ -134,7 +134,7 @@ static void receive_gradient(struct erg_memory_stage_run *run, long k)
         run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
-/* A pass has ended: what was its worst moment? */
+/* Ends a pass and records its worst moment. */
 static void end_pass(struct erg_memory_stage_run *run, bool is_backward, long k)
 {
     const struct erg_memory_moment *worst = erg_memory_worst(&run->s.memory);
@@ -216,7 +216,7 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
         int64_t *shard = erg_xcalloc(weights[chunk].count, sizeof *shard);
         erg_memory_shard(&weights[chunk], ranks, rank, shard);
         for (size_t i = 0; i < weights[chunk].count; i++) {
-            /* The master copy goes through a copy in bf16. */
+            /* The master copy needs a temporary copy in bf16. */
             uint32_t narrow = moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
             take(run, ERG_MEMORY_OPTIMIZER, 4 * shard[i]);
             if (moments)
@@ -227,7 +227,7 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
     }
 }
 
-/* For the dense part, and for the experts, which fewer ranks share. */
+/* State of the dense part, and of the experts, which fewer ranks share. */
 static void take_states(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
                         const struct erg_memory_weights *experts, bool moments)
 {
@@ -315,7 +315,7 @@ static void release(struct erg_memory_stage_run *run)
     erg_memory_allocator_release(&run->s.memory);
 }
 
-/* Follows both iterations; the results of the second are in `run`. */
+/* Simulates both iterations; the results of the second are in `run`. */
 static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course *course,
                      struct erg_memory_copies *copies)
 {
@@ -402,7 +402,7 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
     release(&run);
 }
 
-/* After the warm-up a stage repeats itself with every chunk of `pipeline` microbatches. */
+/* After the warm-up a stage repeats the same pattern every `pipeline` microbatches of a chunk. */
 long erg_memory_microbatches(const struct erg_layout *layout)
 {
     if (layout->microbatches == layout->pipeline)

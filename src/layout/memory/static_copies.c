@@ -2,10 +2,10 @@
  * The copies of ergon's own training, layer by layer, and the memory of the moved tensors, on the
  * device and in host memory.
  *
- * A copy out runs while the layer after its own does, forward or backward. A copy in runs from the
- * moment at which the layer that goes backward before its own begins, which the forward pass
- * between two backward passes makes longer. A layer whose backward comes so soon that both would
- * save nothing stays: of the pass that turns around at the head the last two.
+ * A copy out runs during the layer after its own, forward or backward. A copy in starts when the
+ * layer that runs backward before its own begins; a forward pass between two backward passes gives
+ * it more time. A layer whose backward comes so soon that copies would save nothing stays: the last
+ * two of the pass that turns around at the head.
  */
 #include "base/memory.h"
 #include "base/random.h"
@@ -18,18 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers that run between a layer's forward and its backward, at the least, for it to move. */
+/* The least number of layers between a layer's forward and its backward for it to move. */
 enum { LEAST_BETWEEN = 3 };
 
-enum { MOST_CHUNKS = 16, KNOWN = 512 }; /* of walks that are remembered */
+enum { MOST_CHUNKS = 16, KNOWN = 512 }; /* KNOWN: cached walks */
 
-/* Where the passes of a stage lie, in layers. */
+/* The positions of a stage's passes, in layers. */
 struct layer_flight {
     const struct erg_layout *layout;
     struct erg_pass_order order;
     long layers, stage; /* layers: of the model */
     size_t count, warmup;
-    size_t *forward, *backward; /* [count]: where the k-th forward begins, and its backward */
+    size_t *forward, *backward; /* [count]: start of the k-th forward, and of its backward */
     size_t end;
 };
 
@@ -46,7 +46,7 @@ static size_t turned(const struct layer_flight *flight, size_t k)
     return erg_pass_order_forward(&flight->order, erg_pass_order_nth(&flight->order, true, k));
 }
 
-/* Follows the passes, in the order in which the stage runs them; adds them to `copies`. */
+/* Lists the passes in the order in which the stage runs them, and adds them to `copies`. */
 static void flight_init(struct layer_flight *flight, const struct erg_layout *layout, long layers,
                         long stage, size_t microbatches, struct erg_memory_copies *copies)
 {
@@ -100,14 +100,16 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Where a copy out ends, and one in begins. */
+/* The end of a copy out, and the start of a copy in. */
 static size_t out_end(const struct layer_flight *flight, size_t k, size_t layer)
 {
     return flight->forward[k] + layer + 2;
 }
 
-/* `before`: where the layer that goes backward before this one is; SIZE_MAX: there is none, and the
- * copy may begin when the forward passes of the warm-up have run. */
+/*
+ * `before`: the position of the layer that runs backward before this one; SIZE_MAX: none, so the
+ * copy may begin after the forward passes of the warm-up.
+ */
 static size_t in_begin(const struct layer_flight *flight, size_t k, size_t layer, size_t before)
 {
     const size_t own = backward_of(flight, k, layer);
@@ -122,11 +124,11 @@ static size_t in_begin(const struct layer_flight *flight, size_t k, size_t layer
 /* Walks the copies in of a stage, in their order. */
 struct returns {
     const struct layer_flight *flight;
-    size_t pass, layer, before; /* layer: from above, of those that have been looked at */
+    size_t pass, layer, before; /* layer: from above, of those already checked */
     size_t k, begin, end;       /* of the one found; its layer is `layer` */
 };
 
-/* The next one; false: there is none. */
+/* The next copy in; false: there is none. */
 static bool next_return(struct returns *at)
 {
     const struct layer_flight *flight = at->flight;
@@ -180,14 +182,14 @@ void erg_static_copies_init(struct erg_memory_copies *copies, const struct erg_l
 
 /* ---- room ---- */
 
-/* One thing more is there from one position to another. */
+/* Counts one more item from one position to another. */
 static void hold(int *change, size_t from, size_t to)
 {
     change[from]++;
     change[to]--;
 }
 
-/* The most that are there at once. */
+/* The highest number of items at once. */
 static size_t deepest(const int *change, size_t positions)
 {
     int now = 0, found = 0;
@@ -198,8 +200,10 @@ static size_t deepest(const int *change, size_t positions)
     return (size_t)found;
 }
 
-/* When the input of a forward pass is received, and its first layer's part is taken with it: once
- * the forward pass before has run. */
+/*
+ * When the input of a forward pass is received and its first layer's part is allocated: after the
+ * previous forward pass.
+ */
 static size_t opened(const struct layer_flight *flight, size_t k)
 {
     const struct erg_pass pass = erg_pass_order_nth(&flight->order, false, k);
@@ -209,8 +213,8 @@ static size_t opened(const struct layer_flight *flight, size_t k)
 }
 
 /*
- * Where there are more microbatches than needed to fill the pipeline, memory in flight repeats,
- * unless the last group of interleaved passes is smaller.
+ * With more microbatches than needed to fill the pipeline, memory in flight repeats, unless the
+ * last group of interleaved passes is smaller.
  */
 static size_t microbatches_of(const struct erg_layout *layout)
 {
@@ -245,7 +249,7 @@ static void walk(struct walked *found, const struct erg_layout *layout, long lay
                  leaves ? out_end(&flight, k, layer) : flight.backward[k] + layers_of(&flight, k));
         }
     struct returns in = {.flight = &flight, .layer = SIZE_MAX, .before = SIZE_MAX};
-    while (next_return(&in)) /* a copy out that begins where it ends needs room of its own */
+    while (next_return(&in)) /* a copy out that begins where it ends needs separate room */
         hold(host, flight.forward[in.k] + in.layer + 1, in.end + 1);
     found->moved = deepest(device, positions);
     found->hosted = deepest(host, positions);

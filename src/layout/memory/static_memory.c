@@ -17,7 +17,7 @@ static const struct buffer_kind {
 #define ONCE(item) ERG_MEMORY_##item, ERG_STATIC_ONCE
     [ERG_STATIC_VALUES] = {"weights", ONCE(WEIGHTS)},
     [ERG_STATIC_GRADIENTS] = {"gradients", ONCE(GRADIENTS)},
-    [ERG_STATIC_REDUCE] = {"what a half of a layer adds", ONCE(TRANSIENT)},
+    [ERG_STATIC_REDUCE] = {"output of half a layer", ONCE(TRANSIENT)},
     [ERG_STATIC_PARTIAL] = {"terms of a sum over tensor ranks", ONCE(GATHER)},
     [ERG_STATIC_GATHERED] = {"stream of all tensor ranks", ONCE(GATHER)},
     [ERG_STATIC_D_STREAM] = {"gradients of the stream", ONCE(TRANSIENT)},
@@ -27,8 +27,8 @@ static const struct buffer_kind {
     [ERG_STATIC_D_FC1] = {"gradients of the MLP", ONCE(TRANSIENT)},
     [ERG_STATIC_D_ATTN] = {"gradients of attention", ONCE(TRANSIENT)},
     [ERG_STATIC_D_QKV] = {"gradients of attention", ONCE(TRANSIENT)},
-    [ERG_STATIC_NORM_AGAIN] = {"norm that is made again", ONCE(TRANSIENT)},
-    [ERG_STATIC_ACT_AGAIN] = {"activation that is made again", ONCE(TRANSIENT)},
+    [ERG_STATIC_NORM_AGAIN] = {"recomputed norm", ONCE(TRANSIENT)},
+    [ERG_STATIC_ACT_AGAIN] = {"recomputed activation", ONCE(TRANSIENT)},
     [ERG_STATIC_KV_OWN] = {"keys and values of a context rank", ONCE(GATHER)},
     [ERG_STATIC_KV_RANKS] = {"keys and values of context ranks", ONCE(GATHER)},
     [ERG_STATIC_KV] = {"keys and values of context ranks", ONCE(GATHER)},
@@ -53,7 +53,7 @@ static const struct buffer_kind {
     [ERG_STATIC_STATS_M] = {"statistics of norms", LAYER},
     [ERG_STATIC_STATS] = {"statistics of attention", LAYER},
 #undef LAYER
-    [ERG_STATIC_RETURNED] = {"activations that come back", ERG_MEMORY_OFFLOAD, ERG_STATIC_RETURNS},
+    [ERG_STATIC_RETURNED] = {"returning activations", ERG_MEMORY_OFFLOAD, ERG_STATIC_RETURNS},
 #define HEAD ERG_MEMORY_HEAD, ERG_STATIC_HEADS
     [ERG_STATIC_OUTPUT] = {"output", HEAD},
     [ERG_STATIC_N_FINAL] = {"final norm", HEAD},
@@ -62,10 +62,9 @@ static const struct buffer_kind {
     [ERG_STATIC_LOG_SUM] = {"statistics of the loss", HEAD},
     [ERG_STATIC_LOSS_STATS] = {"statistics of the loss", HEAD},
 #undef HEAD
-    [ERG_STATIC_SENT_OUTPUT] = {"outputs that are sent", ERG_MEMORY_PIPELINE, ERG_STATIC_OUTPUTS},
-    [ERG_STATIC_SENT_GRADIENT] = {"gradients that are sent", ERG_MEMORY_PIPELINE,
-                                  ERG_STATIC_SENT_GRADIENTS},
-    [ERG_STATIC_RECEIVED_GRADIENT] = {"gradients that are received", ERG_MEMORY_PIPELINE,
+    [ERG_STATIC_SENT_OUTPUT] = {"sent outputs", ERG_MEMORY_PIPELINE, ERG_STATIC_OUTPUTS},
+    [ERG_STATIC_SENT_GRADIENT] = {"sent gradients", ERG_MEMORY_PIPELINE, ERG_STATIC_SENT_GRADIENTS},
+    [ERG_STATIC_RECEIVED_GRADIENT] = {"received gradients", ERG_MEMORY_PIPELINE,
                                       ERG_STATIC_RECEIVED_GRADIENTS},
 #define ENGINE(item) ERG_MEMORY_##item, ERG_STATIC_ENGINE
     [ERG_STATIC_STATE] = {"masters and moments", ENGINE(OPTIMIZER)},
@@ -94,7 +93,7 @@ static bool moves(const struct erg_static_shape *shape, int buffer)
     return shape->moves >> buffer & 1;
 }
 
-/* Whether a buffer is of each layer in flight. */
+/* Whether every layer in flight has this buffer. */
 static bool is_of_layer(int buffer)
 {
     return kinds[buffer].set == ERG_STATIC_LAYERS || kinds[buffer].set == ERG_STATIC_LAYER_INPUTS;
@@ -142,7 +141,7 @@ static size_t larger(size_t a, size_t b)
 
 size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_static_shape *shape)
 {
-    enum { SLACK_BYTES = (1 << 20) + 1024 }; /* of a workspace, and of places in it */
+    enum { SLACK_BYTES = (1 << 20) + 1024 }; /* slack of a workspace, and of offsets in it */
     const size_t rows = w->tokens * w->heads, all = rows * (size_t)shape->context;
     size_t attention = rows * (1 + w->head_dim) * sizeof(float) + SLACK_BYTES;
     if (w->kv_heads < w->heads)
@@ -285,7 +284,7 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
         items[item] = (double)sums[item];
 }
 
-/* ---- what moves ---- */
+/* ---- moving tensors ---- */
 
 size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
                                const struct erg_static_shape *shape, size_t least)
@@ -309,7 +308,7 @@ static void choose(struct erg_static_shape *shape, double offload, size_t least)
     size_t bytes[ERG_STATIC_BUFFERS], moved = 0;
     const size_t movable = erg_static_find_movable(bytes, shape, least);
     shape->moves = 0;
-    /* A ratio given in decimals is not exact. */
+    /* A decimal ratio is not exact. */
     const double most = offload * (double)movable * (1 + 1e-12);
     for (int i = 0; i < ERG_STATIC_BUFFERS && (double)(moved + bytes[i]) <= most; i++) {
         shape->moves |= bytes[i] ? UINT64_C(1) << i : 0;
@@ -320,16 +319,16 @@ static void choose(struct erg_static_shape *shape, double offload, size_t least)
 
 /* ---- a stage of a layout ---- */
 
-/* A chunk's layers but the first. */
+/* A chunk's layers without the first. */
 static size_t further_layers(const struct erg_layout *layout, long layers, long stage, size_t chunk)
 {
     return (size_t)erg_layout_chunk_layers(layout, layers, stage, (long)chunk) - 1;
 }
 
 /*
- * Simulates passes where their number is not sufficient: the backward passes begin when `passes`
- * are in flight, and follow the forward passes at that distance, so that memory in flight repeats
- * after a group has gone through all chunks, unless the last group is smaller.
+ * Simulates passes if their number alone is not enough: the backward passes begin when `passes` are
+ * in flight, and follow the forward passes at that distance. So memory in flight repeats after a
+ * group has passed all chunks, unless the last group is smaller.
  */
 static void follow(struct erg_stage_room *room, const struct erg_pass_order *order,
                    const struct erg_layout *layout, long layers, long stage)
@@ -363,7 +362,7 @@ struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long la
     struct erg_stage_room room = {
         .passes = passes,
         .layers = passes * further_layers(layout, layers, stage, 0),
-        /* The next one is received while as many as can be are in flight. */
+        /* The next input is received while the most passes are in flight. */
         .inputs = passes + (receives && passes < all),
         .heads = order.chunks > 1 && warmup == all ? order.microbatches : 1,
     };
@@ -377,7 +376,7 @@ void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_req
 {
     choose(shape, offload, (size_t)request->least_moved);
     erg_stage_room_move(&shape->room, request->layout, request->model->layers, stage, shape->moves);
-    if (shape->room.hosted == 0) { /* no layer has time to */
+    if (shape->room.hosted == 0) { /* no layer has time to move */
         shape->moves = 0;
         shape->offload = 0;
     }

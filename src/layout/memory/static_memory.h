@@ -1,35 +1,39 @@
 /*
- * Static memory: every buffer that ergon's training takes of a rank's device, in one place. All are
- * taken when a run begins and stay. The decoder and the engine find theirs by erg_static_at(),
- * the planner sums the same table (ERG_MEMORY_STATIC of stage_memory.h).
+ * Static memory: every buffer that ergon's training allocates on a rank's device, in one table. All
+ * are allocated when a run begins, and stay. The decoder and the engine find their buffers by
+ * erg_static_at(); the planner sums the same table (ERG_MEMORY_STATIC of stage_memory.h).
  *
- * Buffers that are there equally often are a set: a set lies as one piece for each time that it is
- * there, and sets lie one behind the other, those of the stage (decoder/decoder_stage.h) first.
- * Every buffer begins at a multiple of 256 bytes.
+ * Buffers with the same number of copies form a set. A set has one contiguous piece per copy, and
+ * sets follow each other, those of the stage (decoder/decoder_stage.h) first. Every buffer begins
+ * at a multiple of 256 bytes.
  */
 #ifndef ERG_LAYOUT_STATIC_MEMORY_H
 #define ERG_LAYOUT_STATIC_MEMORY_H
 
 #include "layout/memory/stage_memory.h"
 
-/* How much is in flight at most, over all chunks. */
+/* The most in flight at once, over all chunks. */
 struct erg_stage_room {
-    size_t passes; /* between the begin of their forward and the end of their backward */
-    size_t layers; /* of those passes, but the first layer of each */
-    size_t inputs; /* passes that are open */
+    size_t passes; /* from the start of their forward to the end of their backward */
+    size_t layers; /* layers of those passes, without the first of each */
+    size_t inputs; /* open passes */
     size_t heads;  /* passes of the last chunk */
-    /* Where parts of layers move to host memory, else 0: their bytes on the device, which are being
-     * written or copied out or which stay; their bytes in host memory. */
+    /*
+     * Bytes of parts of layers that move to host memory; 0: none move. On the device, while they
+     * are written, copied out or kept; in host memory.
+     */
     size_t moved, hosted;
 };
 
-/* For a stage of a checked layout without offloading; `layers` of the model. Only the last stage
- * has heads. */
+/*
+ * For a stage of a checked layout without offloading; `layers`: of the model. Only the last stage
+ * has heads.
+ */
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
 
 /*
  * Adds the memory of moved tensors of layers, bits of erg_static_shape, by the copies of the layout
- * (copies.h). Where a layer's input moves, that of a pass is received into such a part.
+ * (copies.h). If a layer's input moves, that of a pass is received into such a part.
  */
 void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
                          long stage, uint64_t moves);
@@ -38,31 +42,31 @@ void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *l
 struct erg_static_shape {
     const struct erg_model *model;
     long tensor, context;     /* degrees */
-    long sequences, sequence; /* of a microbatch; tokens of each, over context ranks */
-    bool sequence_parallel;   /* of more than one tensor rank */
+    long sequences, sequence; /* of a microbatch; tokens of each over all context ranks */
+    bool sequence_parallel;   /* with more than one tensor rank */
     bool head;                /* on this rank */
     struct erg_stage_room room;
     struct erg_static_weights weights;
     size_t element; /* bytes */
-    size_t scratch; /* bytes: the most that a kernel of the passes needs */
+    size_t scratch; /* bytes: the most for a kernel of the passes */
     enum erg_recompute recompute;
     uint64_t moves; /* bits 1 << enum erg_static_buffer: the tensors of layers that move to host
                      * memory ... … */
     double offload; /* ... and their share of the movable bytes */
-    /* Beside the stage. */
-    bool previous, next;      /* there are stages that pass messages to it, and back */
+    /* The surroundings of the stage. */
+    bool previous, next;      /* there is a previous and a next stage */
     size_t microbatches;      /* of a step */
     size_t optimizer_scratch; /* bytes */
 };
 
-/* Elements that a rank's tensors have. */
+/* Sizes of a rank's tensors in elements. */
 struct erg_stage_widths {
-    size_t tokens, rows; /* of a microbatch on this rank; of these in the stream */
-    size_t sequence;     /* tokens of one on this rank */
+    size_t tokens, rows; /* of a microbatch on this rank; rows of the residual stream */
+    size_t sequence;     /* tokens of one sequence on this rank */
     size_t hidden, ffn, fc1;
     size_t heads, kv_heads, head_dim, qkv, attention;
     size_t words;     /* of the vocabulary, with padding */
-    size_t positions; /* rows of the stream whose positions differ */
+    size_t positions; /* rows of the stream with different positions */
     size_t stats;     /* floats of a norm's row */
 };
 struct erg_stage_widths erg_stage_widths_of(const struct erg_static_shape *shape);
@@ -81,7 +85,7 @@ enum erg_static_buffer {
     ERG_STATIC_D_FC1,
     ERG_STATIC_D_ATTN,
     ERG_STATIC_D_QKV,
-    ERG_STATIC_NORM_AGAIN, /* of every layer, where it is not kept */
+    ERG_STATIC_NORM_AGAIN, /* of every layer, if it is not kept */
     ERG_STATIC_ACT_AGAIN,
     ERG_STATIC_KV_OWN,
     ERG_STATIC_KV_RANKS,
@@ -94,7 +98,7 @@ enum erg_static_buffer {
     /* Once per open pass; once per layer in flight except the first of its pass. */
     ERG_STATIC_INPUT,
     ERG_STATIC_X_A,
-    /* Once per layer in flight; where layers are recomputed, once for all layers. */
+    /* Once per layer in flight; with recomputation, once for all layers. */
     ERG_STATIC_N_A,
     ERG_STATIC_QKV,
     ERG_STATIC_ROTATED,
@@ -106,7 +110,7 @@ enum erg_static_buffer {
     ERG_STATIC_STATS_A,
     ERG_STATIC_STATS_M,
     ERG_STATIC_STATS,
-    /* The buffer to which a layer's offloaded tensors return. */
+    /* The buffer for a layer's returning offloaded tensors. */
     ERG_STATIC_RETURNED,
     /* Once per pass of the last chunk. */
     ERG_STATIC_OUTPUT,
@@ -115,7 +119,7 @@ enum erg_static_buffer {
     ERG_STATIC_LOGITS,
     ERG_STATIC_LOG_SUM,
     ERG_STATIC_LOSS_STATS,
-    /* Outside the stage: messages, two buffers that take turns, except the last one. */
+    /* Outside the stage: messages, two alternating buffers each, except the last one. */
     ERG_STATIC_SENT_OUTPUT,
     ERG_STATIC_SENT_GRADIENT,
     ERG_STATIC_RECEIVED_GRADIENT,
@@ -133,7 +137,7 @@ enum erg_static_set {
     ERG_STATIC_INPUTS,
     ERG_STATIC_LAYER_INPUTS,
     ERG_STATIC_LAYERS,
-    ERG_STATIC_MOVED, /* what moves of layers */
+    ERG_STATIC_MOVED, /* the moving tensors of layers */
     ERG_STATIC_RETURNS,
     ERG_STATIC_HEADS,
     ERG_STATIC_OUTPUTS, /* the first outside the stage */
@@ -145,41 +149,41 @@ enum erg_static_set {
 
 enum {
     ERG_STATIC_ALIGNMENT = 256,
-    ERG_STATIC_RING = 2,                 /* parts of layers that come back take turns */
-    ERG_STATIC_SCALARS_BYTES = 256,      /* what kernels read from step to step: room for it */
+    ERG_STATIC_RING = 2,                 /* slots for returning parts of layers, used alternately */
+    ERG_STATIC_SCALARS_BYTES = 256,      /* room for values that kernels read in each step */
     ERG_STATIC_SQUARES_BYTES = 16 << 10, /* no less than the scratch of the optimizer's kernels */
 };
 
 struct erg_static_memory {
-    enum erg_static_set sets[ERG_STATIC_BUFFERS];            /* in which each lies */
-    size_t bytes[ERG_STATIC_BUFFERS];                        /* of one; 0: there is none */
+    enum erg_static_set sets[ERG_STATIC_BUFFERS];            /* set of each buffer */
+    size_t bytes[ERG_STATIC_BUFFERS];                        /* of one; 0: none */
     size_t within[ERG_STATIC_BUFFERS];                       /* its offset in its set */
-    size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one time */
+    size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one copy */
     size_t begins[ERG_STATIC_SETS];
-    size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
-    size_t host_bytes;         /* outside it, in host memory */
+    size_t stage_bytes, total; /* of the stage alone, which comes first; of all */
+    size_t host_bytes;         /* in host memory, not in total */
     double offload;            /* the moved share of a layer's movable bytes */
 };
 
-/* Nothing is allocated: about a hundred nanoseconds. */
+/* Computes sizes only, in about a hundred nanoseconds. */
 void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_static_shape *shape);
 
 const char *erg_static_name(enum erg_static_buffer buffer); /* "MLP's activation", … */
 enum erg_memory_item erg_static_item(const struct erg_static_memory *memory,
                                      enum erg_static_buffer buffer);
 
-/* Where the index-th of a buffer lies. */
+/* The offset of copy `index` of a buffer. */
 size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
                          size_t index);
 
-/* The same in memory that begins at `first`; NULL: there is none of it. */
+/* Its address in memory that begins at `first`; NULL: the buffer does not exist. */
 static inline void *erg_static_at(const struct erg_static_memory *memory, void *first,
                                   enum erg_static_buffer buffer, size_t index)
 {
     return memory->bytes[buffer] ? (char *)first + erg_static_offset(memory, buffer, index) : NULL;
 }
 
-/* Bytes from one buffer to the next. */
+/* Bytes from one copy of a buffer to the next. */
 static inline size_t erg_static_place(const struct erg_static_memory *memory,
                                       enum erg_static_buffer buffer)
 {
@@ -187,39 +191,39 @@ static inline size_t erg_static_place(const struct erg_static_memory *memory,
            ERG_STATIC_ALIGNMENT;
 }
 
-/* Sums of the buffers by item; what their places take beyond them is ERG_MEMORY_ROUNDING. */
+/* Sums of the buffers by item; alignment gaps count as ERG_MEMORY_ROUNDING. */
 void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
 
 /*
  * The shape of a stage of a checked layout on the request's backend; by default on a GPU: elements
- * of two bytes, and scratch as bounded by erg_static_scratch(). `tensors` are those of the model
- * and the layout's tensor degree.
+ * of two bytes, and scratch by erg_static_scratch(). `tensors`: for the model and the layout's
+ * tensor degree.
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);
 
 /*
- * Changes it to the shape of a stage that offloads at this ratio. Tensors move as a whole, in the
- * order in which they were made (the first would wait longest), and together they are at most that
- * share of the movable bytes: tensors that the shape's mode keeps and that are not smaller than the
- * request's bytes.
+ * Changes the shape to that of a stage that offloads at this ratio. Tensors move as a whole, in
+ * order of creation (the first would wait longest). Together they are at most that share of the
+ * movable bytes: those of tensors that the shape's mode keeps and that are not smaller than the
+ * request's limit.
  */
 void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
                      long stage, double offload);
 
-/* Bytes of each buffer that can move of a layer, 0 of others; the result is their sum. */
+/* Bytes of each movable buffer of a layer, 0 for others; returns their sum. */
 size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
                                const struct erg_static_shape *shape, size_t least);
 
-/* The table of a stage. `sizes` are of the layout's degrees. */
+/* The table of a stage. `sizes` are for the layout's degrees. */
 void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long index);
 
 /*
- * At least the bytes that a kernel of the passes needs on a GPU like the H100: the limit of
- * products, or attention's backward pass with the largest workspace that
- * device/cuda/attention_plan.c takes (where several heads share keys and values, gradients of these
+ * An upper bound of the bytes that a kernel of the passes needs on a GPU like the H100: the limit
+ * of products, or attention's backward pass with the largest workspace that
+ * device/cuda/attention_plan.c accepts (if several heads share keys and values, gradients of these
  * for each head) and its sums in float. The engine allocates the bytes that its kernels report, and
  * warns if these are more.
  */

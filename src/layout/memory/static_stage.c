@@ -1,4 +1,4 @@
-/* The static accounting of stages: sums of their buffers, which are the same at every moment. */
+/* The static accounting of stages: sums of their buffers, which are constant over time. */
 #include "base/memory.h"
 #include "iteration/pass_order.h"
 #include "layout/memory/memory_internal.h"
@@ -50,10 +50,10 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
 struct moving {
     const struct erg_static_memory *without;
     struct erg_stage_room room;
-    size_t piece, kept; /* places of a layer that move, and their bytes where they were kept */
+    size_t piece, kept; /* bytes of a layer's slots that move, and of kept ones */
 };
 
-/* One tensor more moves. */
+/* Moves one more tensor. */
 static void add_moving(struct moving *moving, enum erg_static_buffer buffer)
 {
     const struct erg_stage_room *room = &moving->room;
@@ -72,7 +72,7 @@ static void add_ratio(struct erg_memory_lines *lines, double offload, const stru
         (double)(moving->room.hosted * moving->piece)};
 }
 
-/* The ratio from which the given bytes of all move, in thousandths, as it is printed. */
+/* The ratio from which on `bytes` of `all` move, in thousandths, as printed. */
 static double ratio_of(size_t bytes, size_t all)
 {
     enum { STEPS = 1000 };
@@ -99,7 +99,7 @@ void erg_memory_static_lines(struct erg_memory_lines *lines,
         if (bytes[i] == 0)
             continue;
         sum += bytes[i];
-        if (ratio_of(sum, all) > ratio) /* else it moves with the one before */
+        if (ratio_of(sum, all) > ratio) /* otherwise it moves with the previous one */
             add_ratio(lines, ratio, &moving);
         ratio = ratio_of(sum, all);
         if (!moves)
@@ -122,8 +122,8 @@ static const double own_bytes = 2 + 4, shared_bytes = 12;
 
 /*
  * The stage without layers, and the addend of each layer. Layers share two buckets, of heads' norms
- * and of vectors, whose rounding the sum may have twice, as that of the buffers of weights: it is
- * left out.
+ * and of vectors. The sum may contain their rounding twice, like that of the weights' buffers, so
+ * it is ignored.
  */
 void erg_memory_static_floor(struct erg_memory_floor *floor,
                              const struct erg_memory_request *request,
@@ -153,7 +153,7 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     double movable = 0;
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++)
         movable += bytes[i] ? (double)erg_static_place(&memory, (enum erg_static_buffer)i) : 0;
-    /* An input that moves does not have a buffer of its own. */
+    /* A moving input has no separate buffer. */
     const double inputs =
         movable > 0 ? (double)(memory.counts[ERG_STATIC_INPUTS] * memory.pieces[ERG_STATIC_INPUTS] -
                                shape.room.passes * memory.pieces[ERG_STATIC_INPUTS])

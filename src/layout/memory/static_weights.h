@@ -1,7 +1,7 @@
 /*
- * How many elements the weights of a rank take where they lie in buckets (decoder/decoder_weights.h
- * lists them): of each tensor a multiple of 64, of a bucket a multiple of 64 for each of the ranks
- * that share its optimizer's state.
+ * The sizes of a rank's weights in buckets (decoder/decoder_weights.h lists them): each tensor
+ * takes a multiple of 64 elements, a bucket a multiple of 64 for each rank that shares its
+ * optimizer's state.
  */
 #ifndef ERG_LAYOUT_STATIC_WEIGHTS_H
 #define ERG_LAYOUT_STATIC_WEIGHTS_H
@@ -30,13 +30,13 @@ static inline enum erg_bucket_kind erg_bucket_of(enum erg_tensor tensor, bool sp
                                             : ERG_BUCKET_LAYER;
 }
 
-/* Elements that a weight takes of its bucket. */
+/* Elements of a weight in its bucket. */
 static inline size_t erg_weight_room(size_t elements)
 {
     return (elements + ERG_WEIGHT_ELEMENTS - 1) / ERG_WEIGHT_ELEMENTS * ERG_WEIGHT_ELEMENTS;
 }
 
-/* Elements of a bucket whose state the given number of ranks share. */
+/* Elements of a bucket whose state `ranks` ranks share. */
 static inline size_t erg_bucket_room(size_t elements, size_t ranks)
 {
     size_t multiple = ERG_WEIGHT_ELEMENTS * ranks;
@@ -53,11 +53,13 @@ void erg_static_tensors_init(struct erg_static_tensors *tensors, const struct er
 
 struct erg_static_weights {
     size_t elements; /* of all weights, with padding */
-    size_t state;    /* of one rank's parts of the optimizer's state */
+    size_t state;    /* one rank's part of the optimizer's state */
 };
 
-/* The weights of the given layers, with the embedding or the head where the rank has them; `ranks`
- * share the state. A tied head whose embedding is here is the embedding. */
+/*
+ * The weights of the given layers, with the embedding or the head if the rank has them; `ranks`
+ * share the state. A tied head on the same rank is the embedding.
+ */
 struct erg_static_weights erg_static_weights_of(const struct erg_static_tensors *tensors,
                                                 size_t layers, bool embedding, bool head,
                                                 size_t ranks);

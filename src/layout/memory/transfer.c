@@ -17,7 +17,7 @@ static struct erg_memory_kept *kept_of(struct erg_memory_group *group, long laye
     return &group->kept[(layer + piece->layer) * ERG_MEMORY_ROLES + piece->tensor];
 }
 
-/* A copy begins with the next layer that runs; returns its place in the list. */
+/* Begins a copy with the next layer that runs; returns its index in the list. */
 static size_t open_copy(struct erg_memory_stage_run *run, bool in,
                         const struct erg_memory_group *group, long layer)
 {
@@ -41,8 +41,8 @@ static void close_copy(struct erg_memory_stage_run *run, size_t *open)
 }
 
 /*
- * Copies all of a group out, or its layer `layer`. The part of a tensor that stays needs memory of
- * its own, since its owner goes.
+ * Copies all of a group out, or its layer `layer`. The remaining part of a tensor needs its own
+ * memory, since the whole tensor is freed.
  */
 void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer)
 {
@@ -88,7 +88,7 @@ void erg_memory_end_copy_out(struct erg_memory_stage_run *run)
     run->copying_out = -1;
 }
 
-/* Into one of two buffers. */
+/* Copies into one of two buffers. */
 void erg_memory_begin_copy_in(struct erg_memory_stage_run *run, long k, long layer)
 {
     close_copy(run, &run->open_in);

@@ -1,5 +1,7 @@
-/* Live tensors while a layer runs, in closed form, without the groups and the tensors of the
- * pipeline. layer.c simulates the same tensors in order. */
+/*
+ * Live tensors while a layer runs, in closed form, without the groups and the pipeline's tensors.
+ * layer.c simulates the same tensors in order.
+ */
 #include "layout/memory/memory_internal.h"
 
 static double larger(double a, double b)
@@ -24,9 +26,9 @@ static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recom
 }
 
 /*
- * In the FFN the worst is where its output is made or, where that is small, where the gate still
- * is: before the layer's output, which is counted in the pipeline, and the share of keys and
- * values, which is counted as kept.
+ * The FFN's peak is at the creation of its output or, if that is small, while the gate still
+ * exists: before the layer's output, which counts in the pipeline, and the share of keys and
+ * values, which counts as kept.
  */
 static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
@@ -41,16 +43,20 @@ static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute r
     return larger(larger(attention, ffn_output(sizes) + unkept), gated);
 }
 
-/* The activated tensor, where it is kept, and the gate: they go before the gradient of both widths
- * is joined. */
+/*
+ * The activated tensor, if it is kept, and the gate: they are freed before the gradient of both
+ * widths is joined.
+ */
 static double used_first(const struct erg_memory_sizes *sizes)
 {
     const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
     return (double)(kept + sizes->gated) * (double)sizes->ffn;
 }
 
-/* The bytes that the FFN's backward pass needs beyond the kept tensors: as many, and where the
- * activated tensor is not kept, its gradient, too. */
+/*
+ * The bytes that the FFN's backward pass needs beyond the kept tensors: the same number and, if the
+ * activated tensor is not kept, its gradient.
+ */
 static double ffn_gradients(const struct erg_memory_sizes *sizes)
 {
     const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
@@ -63,7 +69,7 @@ static double made_again(const struct erg_memory_sizes *sizes)
     return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);
 }
 
-/* The end of a recomputed layer: it also has an output, which is not needed. */
+/* The end of a recomputed layer, whose output also exists but is not needed. */
 static double output_again(const struct erg_memory_sizes *sizes)
 {
     double share = sizes->context > 1 ? (double)sizes->kv : 0;
@@ -78,7 +84,7 @@ static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recom
     double keys = (double)sizes->gathered_kv;
     if (sizes->arrived && recompute != ERG_RECOMPUTE_FULL)
         return erg_memory_experts_backward(sizes, recompute);
-    if (sizes->arrived) /* made again, and then backward */
+    if (sizes->arrived) /* recomputed, then backward */
         return larger(made_again(sizes) + erg_memory_experts_backward(sizes, recompute),
                       made_again(sizes) + 2 * (double)sizes->hidden + (double)sizes->arrived);
     if (recompute == ERG_RECOMPUTE_FULL)
@@ -90,19 +96,21 @@ static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recom
     return keys + ffn_gradients(sizes);
 }
 
-/* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
- * gradients of all keys and values, and those of half of them once more. `norm_stays`: the bytes
- * kept for the norm before the FFN. */
+/*
+ * The attention's sums for the queries' gradient are in fp32; with context ranks it has the
+ * gradients of all keys and values, and those of half of them again. `norm_stays`: the bytes kept
+ * for the norm before the FFN.
+ */
 static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                         double norm_stays)
 {
     double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
-    /* The sum of the norm's gradient over the tensor group, and behind it that of its input. */
+    /* The sum of the norm's gradient over the tensor group, followed by that of its input. */
     double norm = larger((double)sizes->fc1 + full, hidden) + keys +
                   (erg_memory_remakes(sizes, ERG_MEMORY_FFN_NORM, recompute) ? 2 : 1) * hidden;
     double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
-    if (sizes->arrived) /* through the norm is included in the experts' backward pass */
+    if (sizes->arrived) /* the experts' backward pass includes the norm */
         return sums;
     return larger(norm + norm_stays, sums);
 }

@@ -1,4 +1,4 @@
-/* Parameters of a stage, and who keeps which part of their optimizer state. */
+/* Parameters of a stage, and the ranks' parts of their optimizer state. */
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
@@ -27,7 +27,7 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
         for (size_t i = 0; i < sizes->adapter_count; i++)
             ERG_PUSH(weights, items, sizes->adapter_weights[i]);
     }
-    /* A tied head is a copy of the embedding where that lies on another stage. */
+    /* A tied head is a copy of the embedding if that is on another stage. */
     bool shared = request->model->tied && embeds && head;
     for (int i = 0; i < 3 && head; i++)
         if (sizes->head[i] && !(i == 2 && shared))
@@ -57,7 +57,7 @@ void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long
     for (size_t i = 0; i < weights->count; i++)
         total += weights->items[i];
     int64_t part = (total + ranks - 1) / ranks, first = part * rank, end = first + part;
-    for (size_t i = weights->count; i-- > 0;) { /* the last tensor first, as gradients come */
+    for (size_t i = weights->count; i-- > 0;) { /* last tensor first, in the order of gradients */
         int64_t low = start > first ? start : first;
         start += weights->items[i];
         int64_t high = start < end ? start : end;
@@ -65,7 +65,7 @@ void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long
     }
 }
 
-/* Of `degree` ranks each has other weights, sharded over all that have the same ones. */
+/* Each of `degree` ranks has other weights, sharded over all ranks with the same ones. */
 static void add_rounding(int64_t *rounding, const struct erg_memory_weights *weights,
                          const struct erg_memory_sizes *sizes, long ranks, long degree)
 {

@@ -1,26 +1,26 @@
 /*
- * Splits for pipelines with virtual stages, by the time that their stages wait for each other.
+ * Splits for pipelines with virtual stages, including the waits of stages for each other.
  *
- * Such a pipeline runs in rounds: all stages run their turns of one chunk, and a stage that ends
- * early waits. So the longest turn of every round matters more than the time of each stage for all
- * its chunks, whose maximum stage_split.c minimises. Here layers are assigned one by one, each to
- * the chunk with which the iteration grows the least by
+ * Such a pipeline runs in rounds: all stages run one chunk, and a stage that ends early waits. So
+ * the longest chunk of every round matters more than the time of each stage for all its chunks,
+ * whose maximum stage_split.c minimises. Here each layer is assigned to the chunk with which the
+ * iteration grows the least by
  *
  *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
  *
- * and the split whose simulated schedule is faster is taken. The layouts that a search keeps are
- * improved from there: layers move from one chunk to another, or in several stages in a row from
- * the same chunk to another, as long as the iteration gets shorter. For small models all splits are
- * tried instead. The least time by the closed form bounds how much faster another split may be.
+ * and the split with the faster simulated schedule wins. The layouts that a search keeps are
+ * improved further: layers move from one chunk to another, or in several consecutive stages from
+ * the same chunk to another, while the iteration gets shorter. For small models all splits are
+ * tried instead. The least time by the closed form limits how much faster another split may be.
  */
 #include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 
-/* The relative difference up to which two iterations take equally long. */
+/* The relative difference up to which two iterations count as equal. */
 static const double tie = 1e-9;
 
-/* The time of a stage's turn without layers; on the last one the head comes with the last chunk. */
+/* The time of a stage's chunk without layers; the last stage has the head in its last chunk. */
 static double turn_s(const struct erg_time_stage *cost, const struct erg_layout *layout, long stage,
                      long chunk)
 {
@@ -35,8 +35,10 @@ static void stage_cost(struct erg_time_stage *cost, const struct erg_layout_plac
     erg_time_stage_init(cost, &places->time[erg_layout_place_of(places, stage)], layout, stage);
 }
 
-/* A split whose rounds are as level as layers allow, regardless of memory; written to the
- * splitter's round_layers. Takes some microseconds. */
+/*
+ * A split whose rounds are as even as layers allow, regardless of memory; stored in the splitter's
+ * round_layers. Takes some microseconds.
+ */
 static void split_rounds(struct erg_layout_splitter *splitter,
                          const struct erg_layout_places *places, const struct erg_layout *layout)
 {
@@ -74,9 +76,9 @@ static void split_rounds(struct erg_layout_splitter *splitter,
 }
 
 /*
- * The candidate with other chunks; where each stage has its own recomputation and offloading, its
- * lists are those of `stages`. False: it does not fit, or is not faster than `limit`. Simulated
- * passes are subtracted from *passes_left (NULL: no limit).
+ * Evaluates the candidate with other chunks; if each stage has its own recomputation and
+ * offloading, its lists belong to `stages`. False: it does not fit, or is not faster than `limit`.
+ * Simulated passes are subtracted from *passes_left (NULL: no limit).
  */
 static bool settle(struct erg_layout_candidate *other, const struct erg_layout_candidate *candidate,
                    const long *chunk_layers, double limit, struct erg_layout_splitter *splitter,
@@ -91,7 +93,7 @@ static bool settle(struct erg_layout_candidate *other, const struct erg_layout_c
         other->layout.offload = 0;
     if (erg_layout_settle(other, stages, places, &excess) != ERG_LAYOUT_FITS)
         return false;
-    erg_layout_settle_time(other, places); /* which takes no longer */
+    erg_layout_settle_time(other, places); /* which is not longer */
     if (other->time.total >= limit)
         return false;
     erg_layout_follow(other, splitter->follower, places);
@@ -119,7 +121,7 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                NULL);
 }
 
-/* Takes the faster candidate, with lists of its own. */
+/* Replaces the candidate by a faster one, with its own lists. */
 static void take(struct erg_layout_candidate *candidate, const struct erg_layout_candidate *other)
 {
     struct erg_layout_candidate own = *candidate;
@@ -129,9 +131,9 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
 }
 
 /*
- * Move `move` of 2 x count^2: a layer from one chunk to another; or, of the second half, of every
- * stage from one on to another one a layer from one of its chunks to another, so that turns of the
- * same chunk stay alike. False: it is none.
+ * Makes move `move` of 2 x count^2: a layer from one chunk to another or, in the second half, in
+ * every stage of a range a layer from one of its chunks to another, so that the same chunk stays
+ * equal in all. False: not a valid move.
  */
 static bool move_some(long *chunk_layers, const struct erg_layout *layout, long move)
 {
@@ -153,8 +155,10 @@ static bool move_some(long *chunk_layers, const struct erg_layout *layout, long 
     return any;
 }
 
-/* Moves layers from chunk to chunk until that makes the candidate no faster, or no slower than its
- * bound, or for a tenth of a second. Returns whether it is faster then. */
+/*
+ * Moves layers from chunk to chunk until no move makes the candidate faster, it reaches its bound,
+ * or a tenth of a second has passed. Returns whether it became faster.
+ */
 static bool move_layers(struct erg_layout_candidate *candidate,
                         struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                         const struct erg_layout_places *places)
@@ -163,7 +167,7 @@ static bool move_layers(struct erg_layout_candidate *candidate,
     const struct erg_layout *layout = &candidate->layout;
     const long count = layout->pipeline * layout->virtual_stages, single = count * count;
     const long layers = places->on[0].search->model->layers;
-    long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
+    long *tried = splitter->round_layers, same = 0; /* same: moves since the last improvement */
     long passes_left = MOST_PASSES;
     bool any = false;
     for (long move = 0; move < 2 * single && passes_left > 0 &&
@@ -182,14 +186,14 @@ static bool move_layers(struct erg_layout_candidate *candidate,
             any = true;
         }
         if ((same == 0 && move >= single) || (same < single && move + 1 == single))
-            move = -1; /* single layers as long as one of them is faster */
+            move = -1; /* single layers while one of them is faster */
     }
     return any;
 }
 
-/* ---- the split of a layout that is kept ---- */
+/* ---- the split of a kept layout ---- */
 
-/* Whether a split into chunks is one of at most `most`. */
+/* Whether there are at most `most` splits into chunks. */
 static bool are_few(long layers, long chunks, double most)
 {
     double splits = 1; /* layers - 1 over chunks - 1 */
@@ -198,7 +202,7 @@ static bool are_few(long layers, long chunks, double most)
     return splits <= most;
 }
 
-/* All splits with the layers of the first chunks as they are. */
+/* Tries all splits that keep the layers of the first chunks. */
 static bool try_all(struct erg_layout_candidate *candidate, long *chunk_layers, long chunk,
                     long left, struct erg_layout_splitter *splitter,
                     struct erg_layout_stages *stages, const struct erg_layout_places *places)
@@ -220,8 +224,10 @@ static bool try_all(struct erg_layout_candidate *candidate, long *chunk_layers, 
     return any;
 }
 
-/* The least time of a split by the closed form: with whole layers and, where all stages offload one
- * ratio, only splits that fit, but without waits between stages. */
+/*
+ * The least time of a split by the closed form: with whole layers and, if all stages offload one
+ * ratio, only splits that fit, but without waits between stages.
+ */
 static double closed_s(const struct erg_layout_candidate *candidate,
                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                        const struct erg_layout_places *places)

@@ -68,7 +68,7 @@ void erg_layout_candidate_release(struct erg_layout_candidate *candidate)
     free(candidate->stage_offload);
 }
 
-/* Stages that differ, for a layout whose layers cannot be divided: the fastest that fit. */
+/* Unequal stages for a layout whose layers cannot be divided equally: the fastest that fit. */
 static void split_one(struct erg_layout_splitter *splitter, const struct erg_layout_places *places,
                       struct erg_layout *layout)
 {
@@ -77,8 +77,10 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
     layout->chunk_layers = splitter->chunk_layers;
 }
 
-/* For a layout that fits its GPUs with no split: the split that needs the least memory, to half a
- * thousandth, so that the reported shortage is enough. False: a split fits. */
+/*
+ * For a layout that fits its GPUs with no split: the split that needs the least memory, to half a
+ * thousandth, so that the reported shortage is sufficient. False: a split fits.
+ */
 static bool split_nearest(struct erg_layout_splitter *splitter,
                           const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -111,7 +113,7 @@ static bool split_nearest(struct erg_layout_splitter *splitter,
     return true;
 }
 
-/* Adds the stage of a too large layout that needs most, and its largest item. */
+/* Adds the stage of a too large layout that needs the most, and its largest item. */
 static void say_binding(struct erg_error *err, const struct erg_layout *layout,
                         const struct erg_layout_places *places)
 {
@@ -135,7 +137,7 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
              erg_memory_unsharded(item));
 }
 
-/* The same with the recomputation whose split is the best start for settings per stage. */
+/* The same, with the recomputation whose split is the best start for settings per stage. */
 static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                          const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -173,7 +175,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
     double excess = 0;
     enum erg_layout_verdict verdict = erg_layout_settle(candidate, stages, places, &excess);
     if (verdict == ERG_LAYOUT_TOO_LARGE && places->count > 1)
-        return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than there are",
+        return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than available",
                         erg_layout_gib_up(excess));
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
         bool offloads = erg_layout_can_offload(&places->on[0], layout);
@@ -241,8 +243,10 @@ static int fill_data(struct erg_layout_candidate *candidate, const struct erg_la
     return 0;
 }
 
-/* Batch and microbatches, and whether the layers can be cut at all; `chunks_differ`: they need not
- * be divided equally. */
+/*
+ * Sets batch and microbatches, and checks that the layers can be divided; `chunks_differ`: not
+ * necessarily equally.
+ */
 static int fill_batch(struct erg_layout_candidate *candidate,
                       const struct erg_layout_search *search, bool chunks_differ,
                       struct erg_error *err)
@@ -267,7 +271,7 @@ static int fill_batch(struct erg_layout_candidate *candidate,
     return 0;
 }
 
-/* Offloading, memory and time of the layout's own chunks, or, if `split`, of the fastest. */
+/* Settles offloading, memory and time for the layout's own chunks or, if `split`, the fastest. */
 static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
                          const struct erg_layout_places *places, struct erg_error *err)
 {

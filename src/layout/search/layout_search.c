@@ -13,9 +13,9 @@
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_shortlist list;
-    bool any; /* is requested, and layouts that do not fit do not matter */
+    bool any; /* any layout will do; layouts that do not fit are ignored */
     struct erg_layout_site site;
-    struct erg_layout_places places; /* of the stages at hand, on these blocks */
+    struct erg_layout_places places; /* of the current stages and blocks */
     const struct erg_layout_block *blocks;
     struct erg_layout_splitter splitter;
     struct erg_layout_stages own; /* of search->per_stage */
@@ -30,7 +30,7 @@ static bool is_done(const struct walk *walk)
     return walk->any && walk->list.found->count > 0;
 }
 
-/* Seconds above which a layout with this batch is not wanted, or slower than all that are kept. */
+/* Seconds above which a layout with this batch is of no interest, or slower than all kept ones. */
 static double slowest_wanted(const struct walk *walk, long batch)
 {
     const struct erg_layout_search *search = walk->search;
@@ -40,7 +40,7 @@ static double slowest_wanted(const struct walk *walk, long batch)
     return rate > 0 ? (double)(batch * search->sequence) / rate : INFINITY;
 }
 
-/* A layout on the blocks at hand. */
+/* A layout on the current blocks. */
 static struct erg_layout_candidate candidate_of(const struct walk *walk,
                                                 const struct erg_layout *layout, long batch)
 {
@@ -68,8 +68,10 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
     }
 }
 
-/* Notes a layout without a split that fits, if it may be the nearest to fitting. On several kinds,
- * which have many such layouts, only one that needs little may be. */
+/*
+ * Records a layout that fits with no split, if it may be the nearest to fitting. With several
+ * kinds, which have many such layouts, only one that lacks little qualifies.
+ */
 static bool is_far(struct walk *walk, const struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
@@ -82,7 +84,7 @@ static bool is_far(struct walk *walk, const struct erg_layout *layout)
     return true;
 }
 
-/* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
+/* Whether a layout may be among the fastest, by the closed form, which is enough for the others. */
 static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
 {
     return candidate->tokens_per_s >= erg_layout_shortlist_least_rate(&walk->list);
@@ -95,8 +97,10 @@ static void note_fit(struct walk *walk, struct erg_layout_candidate *candidate)
     erg_layout_shortlist_add(&walk->list, candidate);
 }
 
-/* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
- * slower than all that are kept. */
+/*
+ * Considers equal stages, or the layout's own chunks. Returns its seconds; INFINITY: it does not
+ * fit or is slower than all kept layouts.
+ */
 static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
 {
     struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
@@ -120,8 +124,10 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
     return candidate.time.total;
 }
 
-/* The fastest split into stages that differ, if it is faster than `equal_s`, that into equal
- * stages. */
+/*
+ * Considers the fastest split into unequal stages, if it is faster than `equal_s`, the time of
+ * equal stages.
+ */
 static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
                             double equal_s)
 {
@@ -169,8 +175,8 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
 }
 
 /*
- * The least seconds of any split regardless of memory: everything except messages is cut so that
- * all stages end at once. For stages in several places is_too_slow() checks this.
+ * The least seconds of any split regardless of memory: everything except messages is divided so
+ * that all stages end at once. For stages in several places is_too_slow() checks this.
  */
 static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 {
@@ -190,7 +196,7 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
 }
 
-/* Some recomputations of a layout: with equal stages, and with others. */
+/* Considers some recomputations of a layout: with equal and with unequal stages. */
 static void consider_recomputes(struct walk *walk, struct erg_layout *layout, unsigned recomputes,
                                 bool equal, bool unequal, long batch)
 {
@@ -224,7 +230,7 @@ static void keep_faster(struct erg_layout_candidate *best, const struct erg_layo
     erg_layout_own_lists(best);
 }
 
-/* The chunks at hand. */
+/* Settles the current chunks. */
 static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
                           struct erg_layout_candidate *candidate, enum erg_layout_verdict *verdict,
                           double *excess)
@@ -246,8 +252,9 @@ static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
 }
 
 /*
- * The same degrees once, with equal stages or with the fastest splits for one recomputation and
- * ratio of all. The time without offloading and with the fastest recomputation bounds them.
+ * Considers the same degrees once, with equal stages or with the fastest splits for one common
+ * recomputation and ratio. The time without offloading and with the fastest recomputation is their
+ * lower bound.
  */
 static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
                             long batch)
@@ -281,7 +288,7 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     }
     if (best.time.total == 0 && verdict == ERG_LAYOUT_TOO_LARGE && isinf(excess)) {
         while (!(search->recomputes & 1u << layout->recompute))
-            layout->recompute--; /* the one that needs least memory stands for all */
+            layout->recompute--; /* the one with the least memory represents all */
         if (is_far(walk, layout))
             return;
         erg_layout_split_of_any_memory(&walk->splitter, &walk->places, layout);
@@ -333,7 +340,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
         const bool unequal = !search->equal_stages && stages > 1 &&
                              (stages * chunks < layers || (!alike && stages * chunks == layers));
         layout->virtual_stages = chunks;
-        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
+        if (chunks <= 2) { /* all interleaved schedules need the same batch */
             batch = erg_layout_choose_batch(search, layout);
             layout->microbatches = batch / (layout->data * layout->microbatch);
         }
@@ -347,8 +354,10 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     }
 }
 
-/* The same with weights sharded over some of the ranks of its stage, which a bound by degrees alone
- * does not cover. */
+/*
+ * The same with weights sharded over some of the ranks of its stage, which a bound by degrees alone
+ * does not include.
+ */
 static void walk_shards(struct walk *walk, struct erg_layout *layout,
                         const struct erg_layout_block *blocks, size_t count)
 {
@@ -385,9 +394,9 @@ static void walk_orders(struct walk *walk, struct erg_layout *layout,
 }
 
 /*
- * Whether stages on several kinds are slower than all that are kept, for any order, chunks and
- * recomputation: a microbatch takes at least the time in which all GPUs only run layers that are
- * cut so that all stages end at once. On one kind floor_s() is the tighter bound.
+ * Whether stages on several kinds are slower than all kept layouts for any order, chunks and
+ * recomputation: a microbatch takes at least the time in which all GPUs only run layers, divided so
+ * that all stages end at once. On one kind floor_s() is the tighter bound.
  */
 static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
                         const struct erg_layout_block *blocks, size_t count)
@@ -418,7 +427,7 @@ static unsigned wanted_recomputes(struct walk *walk, const struct erg_layout *la
                           : search->recomputes;
 }
 
-/* Whether the groups of the given number of stages lie within nodes. */
+/* Whether the groups of the given number of stages are within nodes. */
 static bool hold_groups(const struct erg_layout_kind *kind, const struct erg_layout *layout,
                         long stages)
 {
@@ -445,8 +454,10 @@ static void find_range(long *least, long *most, const struct walk *walk,
         *most = least_of(*most, left);
 }
 
-/* All numbers of stages on the kinds from `kind` on, most first, since they may be the fastest; the
- * blocks have those before it. */
+/*
+ * All numbers of stages on the kinds from `kind` on, most first, since these may be the fastest;
+ * the blocks contain the earlier kinds.
+ */
 static void walk_stages(struct walk *walk, struct erg_layout *layout,
                         struct erg_layout_block *blocks, size_t count, size_t kind)
 {
@@ -538,7 +549,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
     }
 }
 
-/* Whether the model can be split so over a group. */
+/* Whether the model can be split over such a group. */
 static bool is_group(const struct erg_layout_search *search, long tensor, long context)
 {
     struct erg_model padded = *search->model;
@@ -558,11 +569,12 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
     const bool own = search->kinds[0].engine->static_memory;
     for (size_t k = 1; k < search->kind_count; k++)
         if (search->kinds[k].engine->static_memory != own)
-            return erg_fail(err, ERG_FAILED,
-                            "the engine %s trains on %s and %s on %s, and ergon's own training "
-                            "makes no pipeline with another's; expected one of them for all nodes",
-                            search->kinds[0].engine->name, search->kinds[0].name,
-                            search->kinds[k].engine->name, search->kinds[k].name);
+            return erg_fail(
+                err, ERG_FAILED,
+                "the engine %s trains on %s and %s on %s, but ergon's own training "
+                "cannot share a pipeline with another engine; expected one of them for all nodes",
+                search->kinds[0].engine->name, search->kinds[0].name, search->kinds[k].engine->name,
+                search->kinds[k].name);
     return 0;
 }
 
@@ -593,8 +605,8 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
     for (size_t k = 0; k < search->kind_count && search->kind_count > 1; k++)
         if (!(search->kinds[k].machine.network_bandwidth > 0))
             return erg_fail(err, ERG_FAILED,
-                            "stages on GPUs of several kinds send over the network, and that of "
-                            "the nodes with %s is not known",
+                            "stages on GPUs of several kinds send over the network, but that of "
+                            "the nodes with %s is unknown",
                             search->kinds[k].name);
     if (check_accountings(search, err) != 0 || check_model(search, err) != 0)
         return -1;
@@ -604,7 +616,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
     return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
-/* The error that no layout fits, or that none uses these GPUs, with the nearest one. */
+/* The error if no layout fits, or none uses these GPUs, with the nearest one. */
 static int fail_unfit(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;
@@ -619,13 +631,14 @@ static int fail_unfit(const struct walk *walk, struct erg_error *err)
         snprintf(where, sizeof where, "%ld GPUs", search->gpus);
     if (found->memory + found->host_memory == 0)
         erg_text_printf(&text, "no layout of %s %sspreads a batch of %s sequences over %s", model,
-                        mixed ? "that was asked for " : "", batch, where);
+                        mixed ? "that was requested " : "", batch, where);
     else if (found->host_memory > 0 && !mixed)
-        erg_text_printf(&text,
-                        "no layout of %s on %s fits: all that fit their memory offload at least "
-                        "%.1f GiB more than the %.1f GiB of a node's host memory",
-                        model, where, erg_layout_gib_up(walk->nearest_host_excess),
-                        search->kinds[0].host_bytes / 0x1p30);
+        erg_text_printf(
+            &text,
+            "no layout of %s on %s fits: all that fit into their memory offload at least "
+            "%.1f GiB more than the %.1f GiB of a node's host memory",
+            model, where, erg_layout_gib_up(walk->nearest_host_excess),
+            search->kinds[0].host_bytes / 0x1p30);
     else if (mixed)
         erg_text_printf(&text, "no layout of %s with a batch of %s sequences fits on %s", model,
                         batch, where);
@@ -641,15 +654,14 @@ static int fail_unfit(const struct walk *walk, struct erg_error *err)
             erg_text_printf(&text, "expert %ld, ", erg_layout_experts(layout));
         erg_text_printf(&text, "pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, ",
                         layout->pipeline, layout->virtual_stages, layout->microbatch,
-                        search->per_stage ? "of each stage its own"
-                                          : erg_recompute_name(layout->recompute));
+                        search->per_stage ? "per stage" : erg_recompute_name(layout->recompute));
         if (erg_layout_is_sharded(layout))
             erg_text_printf(&text, "fsdp %ld, ", layout->fsdp);
-        erg_text_printf(&text,
-                        mixed ? "which fits with %.1f GiB more a GPU" : "which needs %.1f GiB more",
-                        erg_layout_gib_up(walk->nearest_excess));
+        erg_text_printf(
+            &text, mixed ? "which fits with %.1f GiB more per GPU" : "which needs %.1f GiB more",
+            erg_layout_gib_up(walk->nearest_excess));
     } else if (mixed && found->evaluated > 0) {
-        erg_text_printf(&text, ": %llu were tried, wherever stages may lie",
+        erg_text_printf(&text, ": %llu were tried, with all placements of stages",
                         (unsigned long long)found->evaluated);
     }
     erg_fail(err, ERG_INFEASIBLE, "%s", text.data);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A budget counts as kept where it is missed by a rounding error. */
+/* A budget counts as met if it is missed by a rounding error. */
 static const double rounding = 1e-9;
 
 void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
@@ -47,7 +47,7 @@ double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offloa
     return peak;
 }
 
-/* How far, relative, a layout with this ratio may be above the budget. */
+/* The share by which a layout with this ratio may exceed the budget. */
 static double slack_at(const struct erg_layout_search *search, double offload)
 {
     return offload < 1 ? rounding : fmax(rounding, search->memory_slack);
@@ -77,8 +77,10 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
            host_excess(on->kind, host_bytes_at(lines, offload)) <= 0;
 }
 
-/* The smallest ratio from `offload` on with which no line that falls is above the budget; where
- * one that rises is above it there, there is none. INFINITY: none. */
+/*
+ * The smallest ratio from `offload` on with which no falling line is above the budget. If a rising
+ * one is above it there, no ratio fits. INFINITY: none.
+ */
 static double least_ratio(const struct erg_memory_lines *lines, double offload, double budget)
 {
     double ratio = offload;
@@ -108,8 +110,8 @@ bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_m
 }
 
 /*
- * The next stage after `stage` whose memory must be looked at, `pipeline` after the last. In a
- * place with equal chunks the first has most microbatches in flight; the first of the pipeline has
+ * The next stage after `stage` whose memory must be checked; `pipeline` after the last. In a place
+ * with equal chunks the first has the most microbatches in flight; the first of the pipeline has
  * more weights but, without virtual stages, fewer messages; the last stage has the head.
  */
 static long next_stage(const struct erg_layout_places *places, const struct erg_layout *layout,
@@ -122,7 +124,7 @@ static long next_stage(const struct erg_layout_places *places, const struct erg_
     return end < last ? end : last;
 }
 
-/* The verdict at the layout's ratio; raises *offload to the one that its stages need. */
+/* The verdict at the layout's ratio; raises *offload to the ratio that its stages need. */
 static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidate,
                                            const struct erg_layout_places *places, double *offload,
                                            double *excess)
@@ -146,7 +148,10 @@ static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidat
     return ERG_LAYOUT_HOST_TOO_SMALL;
 }
 
-/* The stages share a ratio: the ratio that one needs may be more than another can receive. */
+/*
+ * The stages share a ratio: the one that a stage needs may be too high for another's receive
+ * buffers.
+ */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess)
@@ -160,7 +165,7 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
     return verdict;
 }
 
-/* ---- whether any split may fit ---- */
+/* ---- can any split fit ---- */
 
 bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
                                long stage, double layers, double offload)
@@ -194,7 +199,7 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
     return floor(layers * (1 + rounding));
 }
 
-/* Whether stages together may have all layers. `host`: whether hosts are looked at. */
+/* Whether all layers may fit into the stages. `host`: checks host memory, too. */
 static bool may_hold_all(const struct erg_layout_places *places, const struct erg_layout *layout,
                          unsigned recomputes, double more_bytes, bool host)
 {
@@ -234,12 +239,12 @@ bool erg_layout_may_miss(const struct erg_layout_places *places, const struct er
 
 /* ---- the shortage ---- */
 
-/* Stages whose memory must be looked at. */
+/* Stages whose memory must be checked. */
 struct looked_at {
     struct erg_memory_lines *lines; /* [count] */
     double *budgets;                /* [count] */
     size_t count;
-    double slack; /* with all offloaded, relative */
+    double slack; /* relative excess allowed with everything offloaded */
 };
 
 /* The largest excess of a stage over its budget, with one ratio for all. */
@@ -252,7 +257,7 @@ static double excess_at(const struct looked_at *stages, double offload)
     return excess;
 }
 
-/* The least over all ratios: the largest of straight lines falls, then rises. */
+/* The least over all ratios: the maximum of lines falls, then rises. */
 static double least_excess(const struct looked_at *stages)
 {
     enum { STEPS = 50 };

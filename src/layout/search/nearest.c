@@ -1,4 +1,4 @@
-/* The smallest change with which a layout, or a job, would fit, found by trying. */
+/* Finds the smallest change with which a layout, or a job, would fit, by trial. */
 #include "layout/search/nearest.h"
 
 #include "base/memory.h"
@@ -8,8 +8,10 @@
 
 enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, EXPERT, RECOMPUTE, FIELDS };
 
-/* False: impossible. Chunks with given numbers of layers keep them with other stages; with other
- * virtual stages the numbers may change. */
+/*
+ * False: impossible. Chunks with given numbers of layers keep them if the stages change; if the
+ * virtual stages change, the numbers may change.
+ */
 static bool set(struct erg_layout *layout, enum field field, long value, long layers)
 {
     const long own = layout->pipeline * layout->virtual_stages;
@@ -123,7 +125,7 @@ void erg_layout_find_change(struct erg_layout_change *change,
     struct erg_layout_search plain = *search;
     *change = (struct erg_layout_change){.memory_bytes = needed_memory(search, layout)};
     try_fields(change, search, layout, 0, 1, 1);
-    plain.equal_stages = true; /* splits of that many layouts would take long */
+    plain.equal_stages = true; /* splits of all these layouts would take too long */
     if (!change->changed)
         try_fields(change, &plain, layout, 0, 2, 2);
 }

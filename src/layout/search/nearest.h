@@ -5,10 +5,12 @@
 #include "layout/search/layout_search.h"
 
 struct erg_layout_change {
-    /* Changes as few as possible, one or two, of tensor, context and pipeline degree, virtual
-     * stages, microbatch and recomputation so that the search accepts the layout; ties go to the
-     * fastest. 0: there is none. Offloading is the least that fits. With ERG_CUT_EQUALLY chunks
-     * keep their layers with other pipeline degrees. */
+    /*
+     * The number of changes, one or two, of tensor, context and pipeline degree, virtual stages,
+     * microbatch and recomputation after which the search accepts the layout; ties go to the
+     * fastest. 0: there are none. Offloading is the least that fits. With ERG_CUT_EQUALLY chunks
+     * keep their layers with other pipeline degrees.
+     */
     int changed;
     struct erg_layout_candidate candidate;
     /* The bytes for tensors that a GPU would need for the unchanged layout to fit; 0: memory is not
@@ -16,18 +18,22 @@ struct erg_layout_change {
     double memory_bytes;
 };
 
-/* Some hundred layouts are evaluated, some ten thousand where two must change: up to a second. The
- * caller releases the candidate. */
+/*
+ * Evaluates some hundred layouts, or some ten thousand if two values must change: up to a second.
+ * The caller releases the candidate.
+ */
 void erg_layout_find_change(struct erg_layout_change *change,
                             const struct erg_layout_search *search,
                             const struct erg_layout *layout);
 
-/* For a search in which nothing fits; 0: nothing up to `most` helps. The fewest GPUs, whole nodes
- * where they are more than one; and the nearest batch, on as many GPUs. */
+/*
+ * For a search in which nothing fits; 0: nothing up to `most` helps. The fewest GPUs, in whole
+ * nodes if more than one; and the nearest batch on the same number of GPUs.
+ */
 long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most);
 long erg_layout_nearest_batch(const struct erg_layout_search *search, long most);
 
-/* The bytes of a GPU with which something fits, to 0.05 %; 0: memory is not the obstacle. */
+/* The bytes per GPU with which some layout fits, to 0.05 %; 0: memory is not the obstacle. */
 double erg_layout_least_memory(const struct erg_layout_search *search);
 
 #endif

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Degrees, recomputation and where stages lie; 0: the same. */
+/* Compares degrees, recomputation and places of stages; 0: equal. */
 static long compare_degrees(const struct erg_layout_candidate *one,
                             const struct erg_layout_candidate *other)
 {
@@ -43,7 +43,7 @@ static bool is_better(const struct erg_layout_candidate *a, const struct erg_lay
     return difference ? difference < 0 : !a->chunk_layers && b->chunk_layers;
 }
 
-/* Puts a candidate where it belongs, for which there is room; its lists are not copied. */
+/* Inserts a candidate in order, for which there must be room; does not copy its lists. */
 static void insert(struct erg_layout_results *found, const struct erg_layout_candidate *item)
 {
     size_t place = found->count++;
@@ -65,7 +65,7 @@ void erg_layout_results_release(struct erg_layout_results *found)
     found->items = NULL;
 }
 
-/* ---- while a search goes on ---- */
+/* ---- during a search ---- */
 
 void erg_layout_shortlist_init(struct erg_layout_shortlist *list, struct erg_layout_results *found,
                                const struct erg_layout_search *search)
@@ -82,7 +82,7 @@ double erg_layout_shortlist_least_rate(const struct erg_layout_shortlist *list)
     return found->count < list->most ? 0 : found->items[found->count - 1].tokens_per_s;
 }
 
-/* It is not kept, but another split of its layers may be faster. */
+/* Drops a layout, but another split of its layers may be faster. */
 static void let_go(struct erg_layout_shortlist *list, const struct erg_layout_candidate *candidate)
 {
     list->others = fmax(list->others, erg_layout_most_rate(candidate));
@@ -110,7 +110,7 @@ void erg_layout_shortlist_add(struct erg_layout_shortlist *list,
 
 /* ---- the fastest splits ---- */
 
-/* Whether the same degrees are there with equal stages, or a split, that is as fast. */
+/* Whether the list has the same degrees with equal stages, or a split, that is equally fast. */
 static bool is_beaten(const struct erg_layout_results *found, size_t index)
 {
     const struct erg_layout_candidate *item = &found->items[index];
@@ -125,7 +125,7 @@ static bool is_beaten(const struct erg_layout_results *found, size_t index)
     return false;
 }
 
-/* Whether of these degrees a split is among what was found. */
+/* Whether the list has a split with these degrees. */
 static bool has_split(const struct erg_layout_results *found,
                       const struct erg_layout_candidate *item)
 {
@@ -135,8 +135,10 @@ static bool has_split(const struct erg_layout_results *found,
     return any;
 }
 
-/* One layout with the fastest split of its layers, if it may be among the wanted ones. With equal
- * chunks, if the splits of some of the same stages are not found yet. */
+/*
+ * Adds one layout with the fastest split of its layers, if it may be among the requested ones; with
+ * equal chunks while the splits of some of the same stages are missing.
+ */
 static void refine_one(struct erg_layout_results *refined, const struct erg_layout_shortlist *list,
                        size_t index, struct erg_layout_site *site,
                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages)
@@ -154,7 +156,7 @@ static void refine_one(struct erg_layout_results *refined, const struct erg_layo
         return;
     }
     erg_layout_places_init(&places, site, &item.layout, item.blocks, item.block_count);
-    struct erg_layout_candidate chunks = item; /* equal ones stay as they are */
+    struct erg_layout_candidate chunks = item; /* equal ones do not change */
     if (equal)
         erg_layout_own_lists(&item);
     if (erg_layout_refine_split(&item, splitter, stages, &places, limit_s))
@@ -168,11 +170,11 @@ static void refine_one(struct erg_layout_results *refined, const struct erg_layo
         return;
     }
     insert(refined, &item);
-    refined->evaluated += equal; /* a layout more */
+    refined->evaluated += equal; /* one more layout */
     refined->feasible += equal;
 }
 
-/* The fastest of the refined layouts; nothing else does more than `others`. */
+/* Keeps the fastest of the refined layouts; no other layout exceeds `others`. */
 static void take_fastest(struct erg_layout_shortlist *list)
 {
     struct erg_layout_results *found = list->found;
@@ -194,7 +196,7 @@ int erg_layout_shortlist_refine(struct erg_layout_shortlist *list, struct erg_la
 {
     struct erg_layout_results *found = list->found, refined = *found;
     int status = 0;
-    if (found->slower + found->bounded > 0) /* than the last that is kept */
+    if (found->slower + found->bounded > 0) /* slower than the last kept one */
         list->others = fmax(list->others, found->items[found->count - 1].tokens_per_s);
     refined.items = erg_xcalloc(2 * found->count, sizeof *refined.items);
     refined.count = 0;

@@ -1,20 +1,20 @@
 /*
- * The chunks of one stage into which a number of layers fits.
+ * Finds chunks of one stage into which a number of layers fits.
  *
  * The time of a stage depends only on its layers, except for waits between stages, which are
- * shortest where all its chunks have as many layers. Its memory grows with the layers in flight,
- * with those of its largest chunk, for which there are buffers, and where all forward passes come
- * first with those of the head's chunk, which is never offloaded. A later chunk's forward passes
- * come after and its backward passes before those of an earlier one, so that fewer of its
- * microbatches wait at any moment. So with a given largest chunk, memory is least where the last
- * chunks are full, or, where the head's chunk waits, the first ones. The largest chunk itself is
- * found by trial, from equal chunks on.
+ * shortest if all its chunks have the same number of layers. Its memory grows with the layers in
+ * flight, with those of its largest chunk, which need buffers, and, if all forward passes come
+ * first, with those of the head's chunk, which is never offloaded. A later chunk's forward passes
+ * come after those of an earlier one, and its backward passes before them, so fewer of its
+ * microbatches wait at any moment. So for a given largest chunk, memory is least if the last chunks
+ * are full or, if the head's chunk waits, the first ones. Trial finds the largest chunk itself,
+ * from equal chunks on.
  */
 #include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 
-/* Whether of a stage the last chunk is to have few layers. */
+/* Whether the last chunk of a stage should have few layers. */
 static bool waits_in_head(const struct erg_layout *layout, long stage)
 {
     return stage + 1 == layout->pipeline && layout->microbatches == layout->pipeline;
@@ -44,7 +44,7 @@ static void set_full(long *chunk_layers, const struct erg_layout *layout, long s
     }
 }
 
-/* A stage with the chunks at hand. */
+/* The memory lines of a stage with the current chunks. */
 static void lines_of(struct erg_memory_lines *lines, const struct erg_layout_on *on,
                      const struct erg_layout *layout, const long *chunk_layers, long stage)
 {

@@ -1,13 +1,13 @@
 /*
  * Layers of stages that may differ: the fastest of all splits that fit.
  *
- * A stage has room for as many layers as fit in the chunks that need least (stage_chunks.c), and
- * gets the most even ones that fit.
+ * A stage has room for the layers that fit in the chunks with the least memory (stage_chunks.c),
+ * and gets the most even chunks that fit.
  *
  * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
- * without offloading or at a ratio at which some stage could just take one more layer: those ratios
- * are visited from below, each with the fastest split of the layers that the stages can hold there
- * (time/split.h), until even the fastest split regardless of memory would be slower.
+ * without offloading or at a ratio at which some stage can just hold one more layer. The search
+ * visits those ratios in rising order, each with the fastest split of the layers that the stages
+ * can hold there (time/split.h), until even the fastest split regardless of memory would be slower.
  */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A stage with fewer microbatches in flight may need more memory when it offloads more. */
+/* A stage with fewer microbatches in flight may need more memory if it offloads more. */
 enum { FEW_GROUPS = 8 };
 
 struct split_problem {
@@ -102,13 +102,15 @@ static const struct erg_time_place *place_of(const struct split_problem *at, lon
     return &at->places->time[erg_layout_place_of(at->places, stage)];
 }
 
-/* How many stages from this one on take equally long with the same layers. */
+/* The number of stages from this one on that take equally long with the same layers. */
 static long alike(const struct split_problem *at, long stage)
 {
     return erg_time_alike(place_of(at, stage), at->layout, stage);
 }
 
-/* How many from this one on need the less memory the later they come: all of a place but its ends.
+/*
+ * The number of stages from this one on whose memory falls along the pipeline: all of a place
+ * except its ends.
  */
 static long alike_in_memory(const struct split_problem *at, long stage)
 {
@@ -121,7 +123,7 @@ static long alike_in_memory(const struct split_problem *at, long stage)
 /* The two ends of each place, and the stages between them by their messages to both sides. */
 enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
-/* Adds stages to the group of those that are like them. */
+/* Adds stages to the group of equal ones. */
 static size_t add_alike(struct erg_split_group *groups, size_t count,
                         const struct erg_split_group *own)
 {
@@ -138,7 +140,7 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
     return count;
 }
 
-/* Stages that are alike in one group each. */
+/* One group for each set of equal stages. */
 static size_t fill_alike(struct erg_split_group *groups, const struct split_problem *at,
                          double offload)
 {
@@ -153,7 +155,7 @@ static size_t fill_alike(struct erg_split_group *groups, const struct split_prob
     return count;
 }
 
-/* Every stage with the layers that it has room for. */
+/* One group for each stage, with the layers for which it has room. */
 static void fill_stages(struct erg_split_group *groups, const struct split_problem *at,
                         double offload)
 {
@@ -226,8 +228,8 @@ static double next_ratio(const struct split_problem *at, long stage, double offl
 }
 
 /*
- * Layers that are worth having room for: with more the stage alone would take too long. All stages
- * together take at least `least_sum` seconds of a microbatch.
+ * The useful layers: with more the stage alone would take too long. All stages together take at
+ * least `least_sum` seconds of a microbatch.
  */
 static long useful_layers(const struct split_problem *at, long stage, double least_sum,
                           double limit)
@@ -241,8 +243,8 @@ static long useful_layers(const struct split_problem *at, long stage, double lea
 }
 
 /*
- * Finds the most layers of each stage in a split that takes less than `limit`, and, with the others
- * full, its least layers. Returns a ratio of offloading below which none fits: INFINITY where it is
+ * Finds the most layers of each stage in a split that takes less than `limit`, and its least layers
+ * with the others full. Returns a ratio of offloading below which no split fits; INFINITY if it is
  * above 1.
  */
 static double find_useful(const struct split_problem *at, double limit)
@@ -274,8 +276,10 @@ static double find_useful(const struct split_problem *at, double limit)
     return offload;
 }
 
-/* The most layers per stage at the first ratio. Among equal stages, each holds at least as many
- * layers as the one before it. */
+/*
+ * Finds the most layers per stage at the first ratio. Among equal stages, each holds at least as
+ * many layers as the previous one.
+ */
 static void find_rooms(const struct split_problem *at, double offload)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
@@ -305,7 +309,7 @@ static void find_next_ratios(const struct split_problem *at, double offload)
         at->splitter->rooms[stage].next = next_ratio(at, stage, offload);
 }
 
-/* Rooms at the next ratio at which one grows, which it returns; INFINITY: none does. */
+/* Updates the rooms to the next ratio at which one grows, and returns it; INFINITY: none grows. */
 static double grow_rooms(const struct split_problem *at)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
@@ -323,7 +327,7 @@ static double grow_rooms(const struct split_problem *at)
              shrinks = true)
             room->layers--;
         if (shrinks)
-            room->next = INFINITY; /* and needs still more with still more offloading */
+            room->next = INFINITY; /* more offloading needs even more memory */
         else if (grows)
             room->next = next_ratio(at, stage, offload);
     }
@@ -343,7 +347,7 @@ static bool hold_all(const struct split_problem *at)
 
 /* ---- both ---- */
 
-/* The stages' layers in the latest solution. */
+/* Stores the stages' layers of the latest solution. */
 static void take_layers(const struct split_problem *at)
 {
     struct erg_layout_splitter *splitter = at->splitter;

@@ -1,4 +1,4 @@
-/* Recomputation and offloading of each stage, when each stage has the best ones for itself. */
+/* Recomputation and offloading of each stage, each with its own best setting. */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
@@ -24,7 +24,7 @@ void erg_layout_stages_release(struct erg_layout_stages *stages)
     free(stages->options);
 }
 
-/* One way of a stage, with the least offloading that fits. */
+/* One setting of a stage, with the least offloading that fits. */
 static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *option,
                                            const struct erg_layout *layout,
                                            const struct erg_layout_places *places, long stage,
@@ -54,7 +54,7 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
     return ERG_LAYOUT_FITS;
 }
 
-/* All of them; *missing: the shortage of the one that is nearest to fitting. */
+/* All settings of a stage; *missing: the shortage of the one nearest to fitting. */
 static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *options,
                                           const struct erg_layout *layout,
                                           const struct erg_layout_places *places, long stage,
@@ -78,8 +78,10 @@ static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *option
     return best;
 }
 
-/* The fastest way of a stage among those that wait no longer; of equal ones that which copies
- * least. */
+/*
+ * The fastest setting of a stage whose wait is at most `wait_s`; among equal ones the one that
+ * copies least.
+ */
 static int best_way(const struct erg_layout_stages *stages, long stage, double wait_s)
 {
     const struct erg_layout_stage_option *options = &stages->options[stage * ERG_RECOMPUTES];
@@ -95,8 +97,10 @@ static int best_way(const struct erg_layout_stages *stages, long stage, double w
     return best;
 }
 
-/* The part of the iteration that depends on the ways, with a limit on waits; *longest_s is the
- * longest wait. INFINITY: a stage has no way within the limit. */
+/*
+ * The part of the iteration that depends on the settings, with a limit on waits; *longest_s is the
+ * longest wait. INFINITY: a stage has no setting within the limit.
+ */
 static double try_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout,
                        double wait_s, double *longest_s)
 {
@@ -114,8 +118,7 @@ static double try_wait(const struct erg_layout_stages *stages, const struct erg_
     return ((double)layout->microbatches - share) * most + share * sum + *longest_s;
 }
 
-/* Stages are independent except for the longest wait, so shorter and shorter limits on it are
- * tried. */
+/* Stages are independent except for the longest wait, so this tries ever shorter limits on it. */
 static double best_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout)
 {
     double wait_s = INFINITY, longest_s, best = INFINITY, best_s = INFINITY;

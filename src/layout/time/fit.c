@@ -1,4 +1,4 @@
-/* Engines' constants fitted to measured iterations, and how well they predict others. */
+/* Fits engines' constants to measured iterations, and measures how well they predict others. */
 #include "layout/time/fit.h"
 
 #include "base/least_squares.h"
@@ -29,14 +29,14 @@ void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t coun
     }
 }
 
-/* ---- judging ---- */
+/* ---- errors ---- */
 
 struct rank_value {
     double value;
     size_t index;
 };
 
-/* Ranks from 0, the mean of them where values are equal. */
+/* Ranks from 0; equal values get the mean of theirs. */
 static void rank(double *ranks, struct rank_value *items, size_t count)
 {
     qsort(items, count, sizeof *items, erg_compare_doubles);
@@ -90,19 +90,20 @@ struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_r
 
 /* ---- fitting ---- */
 
-/* The deviation of the logarithm of a measured time, for the scale of a prior. */
+/* The standard deviation of the logarithm of a measured time, as the scale of the prior. */
 static const double row_sd = 0.01;
-/* Deviations of a constant's logarithm: the prior, which is wide and only keeps constants without
- * influence from diverging, and the share of it that remains when the rows do not determine the
- * constant. */
+/*
+ * Standard deviations of a constant's logarithm: the prior, which is wide and only keeps constants
+ * without influence from diverging, and the one above which the rows do not determine the constant.
+ */
 static const double prior_sd = 10, untold_sd = 1;
 
 struct engine_fit {
     const struct erg_fit_request *request;
     size_t constants;
     const struct erg_quantity *numbers[ERG_FIT_MOST_CONSTANTS];
-    size_t *fold_of; /* each row's */
-    size_t without;  /* the fold that is left out; request->folds: none */
+    size_t *fold_of; /* fold of each row */
+    size_t without;  /* the excluded fold; request->folds: none */
     struct erg_engine engine;
 };
 
@@ -162,8 +163,8 @@ static bool is_repeated(const struct erg_fit_row *a, const struct erg_fit_row *b
 }
 
 /*
- * Rows that repeat a layout belong to the fold of its first row: in another fold they would predict
- * it from itself. With fewer layouts than folds every row is a fold of its own.
+ * Rows that repeat a layout belong to the fold of its first row: otherwise the layout would predict
+ * itself. With fewer layouts than folds every row is a fold of its own.
  */
 static size_t *cut_folds(const struct erg_fit_request *request)
 {
@@ -181,7 +182,7 @@ static size_t *cut_folds(const struct erg_fit_request *request)
 
 /* ---- checks ---- */
 
-/* Where a row stands, or its number. */
+/* The place of a row, or its number. */
 static const char *place_of(const struct erg_fit_request *request, size_t row,
                             struct erg_arena *arena)
 {
@@ -189,7 +190,7 @@ static const char *place_of(const struct erg_fit_request *request, size_t row,
                          : erg_arena_printf(arena, "row %zu", row + 1);
 }
 
-/* Times that are not finite would leave the constants unchanged, as if they fitted. */
+/* Non-finite times would leave the constants unchanged, as if they fitted. */
 static int check_predicted(const struct erg_fit_request *request, const struct erg_engine *engine,
                            struct erg_error *err)
 {
@@ -211,7 +212,7 @@ static int check_predicted(const struct erg_fit_request *request, const struct e
     return 0;
 }
 
-/* Fits all rows but those of a fold. */
+/* Fits all rows except those of a fold. */
 static int fit_without(struct engine_fit *fitting, size_t fold, double *logs, struct erg_error *err)
 {
     double sd[ERG_FIT_MOST_CONSTANTS];
@@ -246,12 +247,12 @@ static int find_constants(struct engine_fit *fitting, struct erg_error *err)
         }
         if (k == ERG_FIT_MOST_CONSTANTS)
             return erg_fail(err, ERG_USAGE,
-                            "more than %d constants were asked for; expected fewer, since more "
-                            "would explain noise",
+                            "more than %d constants to fit; expected fewer, since more "
+                            "would fit noise",
                             ERG_FIT_MOST_CONSTANTS);
         for (size_t before = 0; before < k; before++)
             if (fitting->numbers[before] == number)
-                return erg_fail(err, ERG_USAGE, "the constant '%s' was asked for twice", keys[k]);
+                return erg_fail(err, ERG_USAGE, "the constant '%s' is listed twice", keys[k]);
         fitting->numbers[k] = number;
         fitting->constants = k + 1;
         const struct erg_engine *start = fitting->request->start;
@@ -294,7 +295,7 @@ static int check_fitted(const struct engine_fit *fitting, const struct erg_fit *
         const size_t worst = fit->fitted.worst;
         struct erg_arena arena = {0};
         erg_fail(err, ERG_FAILED,
-                 "the rows ask for %.4g as %s, and an engine's is from %g to %g; expected times in "
+                 "the rows give %.4g for %s, but an engine's is from %g to %g; expected times in "
                  "seconds, and rows of this cluster; furthest off is %s (%.4g s measured)",
                  value, number->key, number->min, number->max,
                  place_of(fitting->request, worst, &arena), fitting->request->rows[worst].time_s);
@@ -304,7 +305,7 @@ static int check_fitted(const struct engine_fit *fitting, const struct erg_fit *
     return 0;
 }
 
-/* One standard deviation of each constant, by how far the fits without a fold are apart. */
+/* One standard deviation of each constant, from the spread of the fits without a fold. */
 static int spread(struct engine_fit *fitting, double logs[][ERG_FIT_MOST_CONSTANTS],
                   double *uncertainty, struct erg_error *err)
 {

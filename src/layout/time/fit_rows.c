@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A share of the peak. A row below it is an error in a table, since no training is so slow. */
+/* A share of the peak. A row below it is an error in the table, since no training is so slow. */
 static const double LEAST_UTILISATION = 0.05;
 
-/* Columns of the table; those that it need not have are -1 where it has not. */
+/* Columns of the table; missing optional ones are -1. */
 struct fit_columns {
     size_t model, sequence, gpus, batch, t, c, p;
     ptrdiff_t time, tokens, l, v, microbatch, recompute, offload, device, e;
@@ -63,7 +63,7 @@ static int find_model(struct erg_fit_rows *rows, const char *name, const struct 
     return 0;
 }
 
-/* A whole number of an optional column, 1 where there is none. */
+/* A whole number from an optional column; 1 if the column is missing. */
 static int optional_long(const struct erg_csv *csv, size_t row, ptrdiff_t column, long *value,
                          struct erg_error *err)
 {
@@ -195,7 +195,7 @@ static const char *device_words(const char *device)
     return strcmp(device, "host") == 0 ? "the host's CPU" : device;
 }
 
-/* Whether two rows cannot be fitted together: constants are those of one device and type. */
+/* Checks that two rows can be fitted together: constants are for one device and type. */
 static int check_pair(const struct erg_fit_row *a, const struct erg_fit_row *b,
                       struct erg_error *err)
 {
@@ -205,7 +205,7 @@ static int check_pair(const struct erg_fit_row *a, const struct erg_fit_row *b,
     if (strcmp(a->device, b->device) != 0)
         status = erg_fail(err, ERG_FAILED,
                           "it was measured on %s, and %s on %s; expected rows of one kind of "
-                          "device, since an engine's constants are those of one",
+                          "device, since an engine's constants are for one",
                           device_words(b->device), place, device_words(a->device));
     else if (a->run && b->run && strcmp(a->run->type, b->run->type) != 0)
         status = erg_fail(err, ERG_FAILED,
@@ -252,7 +252,7 @@ int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const struct erg_e
             return erg_fail(err, ERG_FAILED,
                             "%s:%zu: column 'tokens_per_s': %.6g tokens per second on %ld GPUs are "
                             "%.2g %% of their peak, expected at least %.0f %%; the column is that "
-                            "of all GPUs together, so a number per GPU is to be multiplied by %ld",
+                            "of all GPUs together, so multiply a number per GPU by %ld",
                             path, row->line, tokens_per_s, gpus, 100 * share,
                             100 * LEAST_UTILISATION, gpus);
         return erg_fail(err, ERG_FAILED,

@@ -1,4 +1,4 @@
-/* The time of a pipeline by simulating its schedule pass by pass. */
+/* The time of a pipeline, by simulation of its schedule pass by pass. */
 #include "base/memory.h"
 #include "iteration/pass_order.h"
 #include "layout/time/time.h"
@@ -14,14 +14,14 @@ struct chunk {
     double copy_s;
 };
 
-/* A pass, after its dependencies: the one before it on its stage, and its input's. */
+/* A pass and its dependencies: the previous pass of its stage, and the sender of its input. */
 struct followed_pass {
-    uint32_t before, input; /* which passes; 0: none */
+    uint32_t before, input; /* indices of passes; 0: none */
     uint32_t table;
 };
 
 struct erg_time_follower {
-    struct erg_pass_order order;  /* of no stages: none yet */
+    struct erg_pass_order order;  /* with 0 stages: none yet */
     struct followed_pass *passes; /* of all stages, from 1 on */
     double *ends_s;
     size_t count;
@@ -68,7 +68,7 @@ static void fill_chunks(struct chunk *chunks, const struct erg_time_place *place
         double after_s = erg_time_hop_after(place, layout, stage).time_s;
         double before_s = erg_time_hop_before(place, layout, stage).time_s;
         double share = stages > 1 ? erg_time_message_share(engine, layout) : 0;
-        if (i == 0) /* sends nothing back, and waits for data that comes back to it */
+        if (i == 0) /* sends nothing back, and waits for data that returns to it */
             before_s = after_s;
         if (i == virtual_stages - 1)
             after_s = before_s;
@@ -109,8 +109,10 @@ struct stage_state {
     uint32_t last;          /* the last pass */
 };
 
-/* Lists the next pass of a stage, if its input is listed: whether it is. `places`: of every pass of
- * a virtual stage and a microbatch, 0: not listed. */
+/*
+ * Lists the next pass of a stage if its input is listed; returns whether it did. `places`: index of
+ * every pass of a virtual stage and a microbatch; 0: not listed.
+ */
 static bool list_next(struct erg_time_follower *follower, struct stage_state *at, size_t stage,
                       uint32_t *places)
 {
@@ -122,7 +124,7 @@ static bool list_next(struct erg_time_follower *follower, struct stage_state *at
     const struct erg_pass pass = erg_pass_order_nth(order, backward, at->done[backward]);
     const size_t own = pass.chunk * order->stages + stage, table = 2 * own + backward;
     uint32_t input = 0;
-    if (backward || own > 0) { /* of the virtual stage before it, itself, or the one after it */
+    if (backward || own > 0) { /* from the previous virtual stage, itself, or the next one */
         const size_t from = !backward ? table - 2 : own == last ? table - 1 : table + 2;
         input = places[from * order->microbatches + pass.microbatch];
         if (!input)
@@ -135,7 +137,7 @@ static bool list_next(struct erg_time_follower *follower, struct stage_state *at
     return true;
 }
 
-/* The passes of a pipeline, unless they are those that were followed last. */
+/* Lists the passes of a pipeline, unless they are those of the last call. */
 static void list_passes(struct erg_time_follower *follower, const struct erg_pass_order *order)
 {
     const struct erg_pass_order *old = &follower->order;
@@ -159,7 +161,7 @@ static void list_passes(struct erg_time_follower *follower, const struct erg_pas
     free(at);
 }
 
-/* ---- following it ---- */
+/* ---- simulation ---- */
 
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout)

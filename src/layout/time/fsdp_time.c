@@ -54,8 +54,7 @@ static double shard_s(const struct erg_time_request *request, const struct erg_l
 /*
  * The work of a microbatch, in order: the compute of each unit and the communication during it.
  * `backward_s` includes recomputation. The head follows the last layer forward, and the embedding
- * follows the first layer backward; only the embedding's scatter remains when no compute runs any
- * more.
+ * follows the first layer backward; only the embedding's scatter remains after all compute.
  */
 static double microbatch_s(const struct erg_time_parts *parts, double layers, double forward_s,
                            double backward_s)
@@ -75,8 +74,10 @@ static double microbatch_s(const struct erg_time_parts *parts, double layers, do
     return sum + shards->layer_scatter_s + shards->embedding_scatter_s;
 }
 
-/* Layers with equal times per pass, at least the network's time; the rest of a microbatch's time is
- * at its ends. */
+/*
+ * Sets the times of layers per pass to at least the network's time; the rest of a microbatch's time
+ * is at its ends.
+ */
 static void apply_shards(struct erg_time_parts *parts, const struct erg_time_request *request)
 {
     const struct erg_time_shards *shards = &parts->shards;

@@ -11,7 +11,7 @@ static long ranks_of(const struct erg_layout *layout)
     return layout->tensor * layout->context * layout->data;
 }
 
-/* From all GPUs of a stage to those of another one. */
+/* A message from all GPUs of a stage to those of another one. */
 static struct erg_time_hop hop_of(const struct erg_time_request *request,
                                   const struct erg_time_parts *parts,
                                   const struct erg_layout *layout, long from, long to)
@@ -24,7 +24,7 @@ static struct erg_time_hop hop_of(const struct erg_time_request *request,
     return parts->hops[between];
 }
 
-/* Between two stages of a place, from `stage` to the next. */
+/* A message within a place, from `stage` to the next. */
 static struct erg_time_hop inner_hop(const struct erg_time_place *place,
                                      const struct erg_layout *layout, long stage)
 {
@@ -86,7 +86,9 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
 static bool is_alike(const struct erg_time_place *a, const struct erg_time_place *b)
 {
     const struct erg_engine *one = a->request->engine, *other = b->request->engine;
-    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): others are computed again */
+    /*
+     * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): unequal ones are only computed again
+     */
     return memcmp(a->parts, b->parts, sizeof *a->parts) == 0 && a->gradient_s == b->gradient_s &&
            a->optimizer_s == b->optimizer_s && a->expert_gradient_s == b->expert_gradient_s &&
            a->expert_optimizer_s == b->expert_optimizer_s &&
@@ -159,14 +161,16 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
                             erg_time_hop_after(place, layout, stage).time_s;
         double back_s = erg_time_message_share(next->request->engine, layout) * next->before.time_s;
         double *out_s = &hops_s[place->end - 1];
-        *out_s = fmax(*out_s, back_s); /* a schedule has one for both ways */
+        *out_s = fmax(*out_s, back_s); /* a schedule has one latency for both directions */
     }
 }
 
 /* ---- their sums ---- */
 
-/* How many messages of a microbatch a stage sends each way: the first chunk's input comes from
- * nowhere, and the last one's output goes nowhere. */
+/*
+ * The number of messages of a microbatch that a stage sends in each direction: the first chunk
+ * receives no input, and the last one sends no output.
+ */
 static double sent_before(const struct erg_layout *layout, long stage)
 {
     return (double)(layout->virtual_stages - (stage == 0));

@@ -1,4 +1,6 @@
-/* The fastest split of layers over stages, exactly: by the levels that the longest stage can have.
+/*
+ * The fastest split of layers over stages, exactly: searches the possible times of the longest
+ * stage, the levels.
  */
 #include "layout/time/split.h"
 
@@ -6,7 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* The most, relative, by which sums of the same seconds in different orders differ. */
+/* The relative limit of differences between sums of the same seconds in different orders. */
 static const double tie = 1e-12;
 
 /* Calls of fmax() and fmin() would take a fifth of a search's time. */
@@ -20,9 +22,9 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* ---- levels: what every stage may have when none takes longer ---- */
+/* ---- levels: the most layers of every stage if none takes longer ---- */
 
-/* Seconds of a group's stages with `layers`, of every microbatch or once an iteration. */
+/* Seconds of a group's stages with `layers`, per microbatch or once per iteration. */
 static double seconds(const struct erg_split_group *group, bool once, long layers)
 {
     return once ? group->layer_once_s * (double)layers + group->fixed_once_s
@@ -40,7 +42,7 @@ static long *cap_of(struct erg_split_group *group, bool once)
     return once ? &group->cap : &group->pace;
 }
 
-/* The longest stage when all have as many layers as they may. */
+/* The longest stage if all have the most layers. */
 static double longest(struct erg_split *split, bool once)
 {
     double most = 0;
@@ -51,7 +53,7 @@ static double longest(struct erg_split *split, bool once)
     return most;
 }
 
-/* Lets every stage have as many layers as it can without taking longer than `level`. */
+/* Gives every stage the most layers with which it takes at most `level`. */
 static void raise_to(struct erg_split *split, bool once, double level)
 {
     for (size_t i = 0; i < split->count; i++) {
@@ -62,7 +64,7 @@ static void raise_to(struct erg_split *split, bool once, double level)
     }
 }
 
-/* To the next level; false: all have as many as they may. */
+/* Moves to the next level; false: all stages have the most layers. */
 static bool raise(struct erg_split *split, bool once)
 {
     double level = INFINITY;
@@ -87,8 +89,8 @@ static long capacity(struct erg_split *split, bool once)
 }
 
 /*
- * No level below this can do: if layers could be cut and stages hold any number of them, all would
- * end at once. (A stage whose layers take nothing holds all of them.)
+ * A lower bound of the level: with fractional layers and stages of any size, all would end at once.
+ * (A stage whose layers take no time holds all of them.)
  */
 static double level_bound(const struct erg_split *split, bool once)
 {
@@ -118,7 +120,7 @@ static bool lowest_level(struct erg_split *split, bool once)
     while (capacity(split, once) < split->layers)
         if (!raise(split, once))
             return false;
-    raise_to(split, once, longest(split, once)); /* what takes no longer costs nothing */
+    raise_to(split, once, longest(split, once)); /* layers that do not exceed the level are free */
     return true;
 }
 
@@ -170,7 +172,7 @@ static double least_sum(struct erg_split *split, bool once)
     return surplus > 0 ? INFINITY : sum;
 }
 
-/* Layers that a stage may have when they can be cut and none takes longer than `level`. */
+/* The most fractional layers of a stage that takes at most `level`. */
 static double cut_cap(const struct erg_split_group *group, double level)
 {
     double cap = (level - group->fixed_s) / group->layer_s, most = (double)group->most;
@@ -179,10 +181,10 @@ static double cut_cap(const struct erg_split_group *group, double level)
 
 /*
  * No split whose longest stage takes `level` or longer has a smaller pace_weight x longest +
- * sum_weight x sum. If layers can be cut, stages are filled up to the level, those with the
- * cheapest layers first, and the sum falls with the level, ever more slowly: where it falls by less
- * than the level costs, no higher level is better. Else the only bound is that the sum is at least
- * `least`.
+ * sum_weight x sum. With fractional layers, stages are filled up to the level, those with the
+ * cheapest layers first, and the sum falls with the level, ever more slowly: once it falls by less
+ * than the level costs, no higher level is better. Otherwise the only bound is that the sum is at
+ * least `least`.
  */
 static double bound_above(const struct erg_split *split, double level, double least)
 {
@@ -213,7 +215,7 @@ static double bound_above(const struct erg_split *split, double level, double le
     return split->pace_weight * level + split->sum_weight * (falls ? least : sum);
 }
 
-/* No split has a smaller sum: every layer where layers are cheapest. */
+/* A lower bound of the sum: every layer at the cheapest stage. */
 static double bound_of_sum(const struct erg_split *split)
 {
     double sum = cheapest(split, -1) * (double)split->layers;
@@ -222,7 +224,7 @@ static double bound_of_sum(const struct erg_split *split)
     return sum;
 }
 
-/* ---- all together ---- */
+/* ---- search ---- */
 
 static void keep(struct erg_split *split)
 {

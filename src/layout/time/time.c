@@ -80,7 +80,7 @@ double erg_time_message_rate(const struct erg_time_request *request, bool betwee
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
 {
     struct erg_model_flops forward = erg_model_forward_flops(model, 1, (double)sequence);
-    if (erg_lora_is_on(model)) /* no gradients of weights; adapters are left out */
+    if (erg_lora_is_on(model)) /* no gradients of weights; adapters are ignored */
         return 2 * (forward.linear + forward.head) + 3 * forward.attention / 2;
     return 3 * (forward.linear + forward.head + forward.attention / 2);
 }
@@ -97,7 +97,7 @@ long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus)
     if (node_gpus % (stride * size) == 0)
         return 0;
     if (stride * size % node_gpus == 0 && node_gpus % stride == 0)
-        return node_gpus / stride; /* whole nodes, and in each as many of every group */
+        return node_gpus / stride; /* whole nodes, each with the same number of every group */
     for (long block = 0; block + stride * size <= gpus; block += stride * size) {
         for (long first = block; first < block + stride; first++) {
             long last = first + (size - 1) * stride, members = 1;
@@ -116,7 +116,7 @@ long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus)
     return fewest > node_gpus ? 0 : fewest;
 }
 
-/* A group's bandwidth when collectives reach these shares of link and network. */
+/* A group's bandwidth if collectives reach these shares of link and network. */
 static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
                               long members)
 {
@@ -165,7 +165,7 @@ double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool ba
 struct pass_rates {
     const struct erg_time_request *request;
     double scores; /* of one layer's attention on this GPU */
-    long heads;    /* whose scores they are, of all sequences */
+    long heads;    /* heads of these scores, over all sequences */
     long tensor;   /* degree */
     double tensor_bandwidth, context_bandwidth;
     double tensor_exposed, context_exposed;
@@ -201,8 +201,10 @@ static double product_s(const struct pass_rates *pass, const struct erg_model_op
                     engine->peak_flops);
 }
 
-/* An attention that keeps all scores computes the masked half, too: two products forward and four
- * backward, where the fused kernel's backward pass has a fifth. */
+/*
+ * An attention that keeps all scores computes the masked half, too: two products forward and four
+ * backward; the backward pass of a fused kernel has a fifth.
+ */
 static double attention_s(const struct pass_rates *pass, const struct erg_model_op *op)
 {
     const struct erg_engine *engine = pass->request->engine;
@@ -264,7 +266,7 @@ static double sum_pass(double *items, double *expert_s, const struct pass_rates 
             items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
         if (op->of_experts && op->group == ERG_GROUP_LINEAR)
             *expert_s += product_s(pass, op);
-        if (op->id == ERG_MODEL_ROUTER) /* of so few columns that its bytes count, too */
+        if (op->id == ERG_MODEL_ROUTER) /* has so few columns that its bytes count, too */
             items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
     }
     items[ERG_TIME_OVERHEAD] = passes * engine->layer_overhead_s;
@@ -322,7 +324,7 @@ static double head_s(double *items, const struct pass_rates *pass, const struct 
                           engine->host_head_s, engine->host_blend);
 }
 
-/* That are trained, of experts or of all else. */
+/* Trained parameters of experts, or of everything else. */
 static double trained(const struct erg_model_ops *ops, const struct erg_model *model,
                       bool of_experts)
 {
@@ -334,7 +336,7 @@ static double trained(const struct erg_model_ops *ops, const struct erg_model *m
     return sum;
 }
 
-/* The share of a copy's rate that a message between nodes takes while it lasts. */
+/* The share of a copy's rate that a message between nodes takes during its transfer. */
 static double taken_from_copies(const struct erg_time_request *request, double rate)
 {
     double shared = request->machine->shared_bandwidth, copy = erg_time_copy_rate(request);
@@ -420,7 +422,7 @@ void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_tim
 
 /* ---- stages and the iteration ---- */
 
-/* Adds what `count` layers of a stage do for one microbatch. */
+/* Adds the work of `count` layers of a stage for one microbatch. */
 static void add_layers(double *items, const struct erg_time_request *request,
                        const struct erg_time_parts *parts, double count,
                        enum erg_recompute recompute, double offload)

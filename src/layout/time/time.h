@@ -8,49 +8,49 @@
  *   products / (e_g X) + attention / (e_a X) + memory-bound bytes / (e_m H)
  *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
  *
- * or, if that is near it or longer, the host's time to launch it (erg_time_paced()). Recomputing
- * everything costs one more forward pass with its communication; recomputing norms and activation
- * costs their bytes. Where X_s is the time of stage s for one microbatch (its layers both ways, its
- * messages, on the last stage the head), v the chunks of a stage and m the microbatches, the
- * pipeline takes
+ * or, if that is near it or longer, the host's time to launch it (erg_time_paced()). Full
+ * recomputation costs one more forward pass with its communication; recomputing norms and
+ * activation costs their bytes. With X_s the time of stage s for one microbatch (its layers in both
+ * directions, its messages, on the last stage the head), v the chunks of a stage and m the
+ * microbatches, the pipeline takes
  *
  *   m max X + (sum of X - max X) / v,
  *
- * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
- * too long), and with v > 1 about that of interleaved 1F1B, if all stages take equally long for
- * their turn of each chunk. Where chunks differ in layers, messages or GPUs stages also wait for
- * each other's longer turns: there the schedule itself is simulated (erg_time_followed()), and its
- * additional time is an item of its own. While the pipeline fills and drains no other work can hide
- * a message between two of its p v chunks, so messages have a separate exposed share there. After
- * it gradients are summed and the optimizer steps; both are exposed. A collective between nodes can
- * only use the network adapters of its own GPUs: it runs at one GPU's share of the network times
- * the smallest number of its group's ranks in any node, in the rank order of layout.h.
+ * which is 1F1B's fill and drain (exact if the last stage is the slowest, otherwise a few per cent
+ * too long). With v > 1 it approximates interleaved 1F1B if all stages take equally long for each
+ * chunk. If chunks differ in layers, messages or GPUs, stages also wait for each other's longer
+ * chunks: then the schedule itself is simulated (erg_time_followed()), and its additional time is a
+ * separate item. While the pipeline fills and drains no other work can hide a message between two
+ * of its p v chunks, so messages have a separate exposed share there. After the pipeline, gradients
+ * are summed and the optimizer steps; both are exposed. A collective between nodes can only use the
+ * network adapters of its own GPUs: it runs at one GPU's share of the network times the smallest
+ * number of its group's ranks in any node, in the rank order of layout.h.
  *
- * A message from a stage to its neighbour runs at the node's links where both stages lie in one
- * node, else at a GPU's share of the network: all GPUs of a stage send at once, so the slowest
- * message counts. Where GPUs share adapters only the stage's GPUs share them, since the others send
- * nothing meanwhile; collectives use all GPUs of a node at once. The ends of the pipeline have one
- * neighbour; the messages of that one are charged twice, so that where all messages take equally
- * long each stage is charged one each way for each of its chunks, as published.
+ * A message from a stage to its neighbour uses the node's links if both stages are in one node,
+ * otherwise a GPU's share of the network: all GPUs of a stage send at once, so the slowest message
+ * counts. If GPUs share adapters, only the stage's GPUs share them, since the others send nothing
+ * at that time; collectives use all GPUs of a node at once. The ends of the pipeline have one
+ * neighbour, whose messages count twice: if all messages take equally long, each stage has one in
+ * each direction for each of its chunks, as published.
  *
  * With FSDP (fsdp_time.c) a layer is gathered before each of its passes and its gradients are
- * scattered after the backward one, in bf16, over one network. The next layer is gathered while one
- * runs, and backward the gradients of the one before are scattered, too, so that a pass of a layer
- * takes the longer of its compute and its communication. Embedding and head are such layers, too.
- * Communication at the ends of a microbatch, from its first gather to its last scatter, is exposed.
- * The tensor group sums whole tensors, once in each half of a layer, and that is exposed, too:
- * nothing else can run without the sum.
+ * scattered after the backward one, in bf16, over one network. While a layer runs, the next one is
+ * gathered and, in the backward, the gradients of the previous one are scattered. So a pass of a
+ * layer takes the longer of its compute and its communication. Embedding and head are such layers,
+ * too. Communication at the ends of a microbatch, from its first gather to its last scatter, is
+ * exposed. The tensor group sums whole tensors, once in each half of a layer; that is exposed, too,
+ * since nothing else can run without the sum.
  *
- * Experts (expert_time.c). Rows that leave a node and those that stay in it travel at once, so that
- * an all-to-all takes the longer of the two: where n of the e ranks of a group are in one node, its
+ * Experts (expert_time.c). Rows that leave a node and those that stay in it are sent concurrently,
+ * so an all-to-all takes the longer of the two: with n of the e ranks of a group in one node, its
  * links carry (n - 1) / e of a rank's bytes and the network carries (e - n) / e. Gathers and
  * scatters of tensor ranks around the experts' products use the tensor group's links. All of these
- * have one exposed share. Experts' gradients are summed over the data ranks that hold the same
+ * have the same exposed share. Experts' gradients are summed over the data ranks that hold the same
  * ones.
  *
- * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
- * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
- * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
+ * Not modelled: the embedding (no products), the loss's exchange of statistics, a tied head's sum
+ * of two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the
+ * rule of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
  */
 #ifndef ERG_LAYOUT_TIME_H
 #define ERG_LAYOUT_TIME_H
@@ -70,11 +70,11 @@ enum erg_time_item {
     ERG_TIME_EXPERT,  /* exposed exchanges of a mixture of experts */
     ERG_TIME_OVERHEAD,
     ERG_TIME_RECOMPUTE,
-    ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
+    ERG_TIME_OFFLOAD, /* slowdown by copies to host memory */
     ERG_TIME_HEAD,
     ERG_TIME_PIPELINE, /* exposed messages between stages */
     ERG_TIME_BUBBLE,
-    ERG_TIME_UNEVEN, /* what stages wait for others' longer chunks, beyond the bubble */
+    ERG_TIME_UNEVEN, /* waits for other stages' longer chunks, beyond the bubble */
     ERG_TIME_GRADIENTS,
     ERG_TIME_OPTIMIZER,
     ERG_TIME_STALLS, /* waits for copies to and from host memory */
@@ -92,30 +92,31 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
-    double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
-                              * known */
+    double host_bandwidth; /* its share of host memory if all copy in both directions; 0: unknown */
     double shared_bandwidth; /* of the link that its copies and its messages between nodes share; 0:
                               * none */
-    long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
+    long adapter_gpus;       /* GPUs per network adapter; 0 or 1: not shared */
 };
 
 /* `gpu`'s links, and each GPU's share of the network between the cluster's nodes. */
 void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
                            const struct erg_cluster *cluster);
 
-/* Fails where the GPUs exceed a node and the cluster has no network between nodes. */
+/* Fails if the GPUs exceed a node and the cluster has no network between nodes. */
 int erg_time_machine_check(const struct erg_time_machine *machine, long gpus,
                            struct erg_error *err);
 
 /*
- * The time of a pass for which the GPU alone needs gpu_s and the host host_s: with a blend of b the
- * norm of the two of order 1 / b. It is never less than the longer of them, and exceeds it most
- * where they are equal, because then the one that waits changes from kernel to kernel.
+ * The time of a pass that takes the GPU alone gpu_s and the host host_s: with a blend of b, the
+ * norm of the two of order 1 / b. It is never below the longer of them, and exceeds it most if they
+ * are equal, because then the slower one changes from kernel to kernel.
  */
 double erg_time_paced(double gpu_s, double host_s, double blend);
 
-/* A forward pass of a layer: the host's seconds, and the bytes of a score where attention keeps
- * scores. `heads`: of all sequences on the GPU. */
+/*
+ * A forward pass of a layer: the host's seconds, and the bytes of a score if attention keeps
+ * scores. `heads`: of all sequences on the GPU.
+ */
 double erg_time_host(const struct erg_engine *engine, long tensor, long heads);
 double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool backward);
 
@@ -129,8 +130,8 @@ void erg_time_layout(struct erg_time *time, const struct erg_time_request *reque
                      const struct erg_layout *layout); /* checked: erg_layout_check() */
 
 /*
- * FLOPs per trained token: three times the forward pass, causal attention counted once, logits
- * included, recomputation not; with LoRA products twice. MFU is their share of `peak_flops` at a
+ * FLOPs per trained token: three times the forward pass, with causal attention counted once and
+ * logits, without recomputation; with LoRA, products twice. MFU is their share of `peak_flops` at a
  * rate of tokens per second and GPU.
  */
 double erg_time_flops_per_token(const struct erg_model *model, long sequence);
@@ -142,7 +143,7 @@ double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_
 /* A message of a chunk from a stage to a neighbour, one way, hidden or not: seconds. */
 struct erg_time_hop {
     double time_s;
-    double copy_s; /* for so long it keeps copies off what both cross */
+    double copy_s; /* time for which it blocks copies on the shared link */
 };
 
 /* One layer and the head for one microbatch, by tensor and context degree. Seconds. */
@@ -152,7 +153,7 @@ struct erg_time_parts {
     double recompute_s[ERG_RECOMPUTES];
     double copy_s[ERG_RECOMPUTES]; /* all that a layer keeps, to host memory or back */
     double head_s;
-    double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
+    double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s if the host sets the pace */
     double hop_bytes;
     struct erg_time_hop hops[2]; /* within a node, between nodes when all GPUs send at once */
     /* With FSDP: passes of layers above take at least the network's time, and this is the time of a
@@ -162,28 +163,32 @@ struct erg_time_parts {
         double layer_gather_s, layer_scatter_s;
         double embedding_gather_s, embedding_scatter_s;
         double head_gather_s, head_scatter_s;
-        double layer_parameters, embedding_parameters, head_parameters; /* that are gathered */
+        double layer_parameters, embedding_parameters, head_parameters; /* gathered parameters */
     } shards;
-    /* That are trained, on one GPU. */
+    /* Trained parameters on one GPU. */
     double layer_parameters, embedding_parameters, head_parameters;
     double expert_parameters; /* of a layer, in addition to layer_parameters */
-    double expert_s[2];       /* products of experts, of the linear items: each direction */
+    double expert_s[2];       /* experts' products within the linear items, each direction */
 };
 
-/* The time of a layout as if it sharded no weights. */
+/* The time of a layout without FSDP. */
 void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
                               const struct erg_layout *layout, long gpus);
 
-/* The time of a layout, with the cost of sharding where it shards weights. */
+/* The time of a layout, including the cost of FSDP if it shards weights. */
 void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_request *request,
                        const struct erg_layout *layout, long gpus);
 
-/* Bytes that a GPU sends to gather the given parameters once, or to scatter their gradients: 0
- * without FSDP. */
+/*
+ * Bytes that a GPU sends to gather the given parameters once, or to scatter their gradients; 0
+ * without FSDP.
+ */
 double erg_time_shard_bytes(const struct erg_layout *layout, double parameters);
 
-/* The group that sums gradients at the iteration's end: its ranks, their distance, and the bytes
- * that each sends per parameter of a GPU. With FSDP those are the replicas. */
+/*
+ * The group that sums gradients at the iteration's end: its ranks, their distance, and the bytes
+ * that each sends per parameter of a GPU. With FSDP its ranks are the replicas.
+ */
 long erg_time_gradient_ranks(const struct erg_layout *layout);
 long erg_time_gradient_stride(const struct erg_layout *layout);
 double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
@@ -192,8 +197,8 @@ double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg
 double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
 
 /*
- * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, into which
- * `gpus` ranks fall.
+ * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, that divide
+ * `gpus` ranks.
  */
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus);
@@ -202,13 +207,15 @@ double erg_time_group_bandwidth(const struct erg_time_request *request, long str
 struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
                                       const struct erg_layout *layout);
 
-/* The smallest number of ranks of a group in any of the nodes that it lies in, among groups of
- * `size` ranks, `stride` apart; 0 where every group lies in one node. */
+/*
+ * The smallest number of ranks that a group has in any of its nodes, among groups of `size` ranks,
+ * `stride` apart; 0: every group is within one node.
+ */
 long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus);
 
 /* ---- experts (expert_time.c) ---- */
 
-/* Ranks of an expert group that lie in one node: the fewest in any. */
+/* The fewest ranks of an expert group in any of its nodes. */
 long erg_time_expert_members(const struct erg_time_request *request,
                              const struct erg_layout *layout, long gpus);
 
@@ -225,21 +232,23 @@ double erg_time_expert_gradient_bytes(const struct erg_engine *engine,
 double erg_time_expert_optimizer_bytes(const struct erg_engine *engine,
                                        const struct erg_layout *layout);
 
-/* Kinds of GPUs that the stages of a layout may lie on. */
+/* The most kinds of GPUs that the stages of a layout may use. */
 enum { ERG_LAYOUT_MOST_KINDS = 4 };
 
 /*
- * Stages that follow each other on GPUs of one kind. A pipeline may run through several places; the
- * ranks of each are numbered from its own first node on.
+ * Consecutive stages on GPUs of one kind. A pipeline may have several places; the ranks of each are
+ * numbered from its own first node on.
  */
 struct erg_time_place {
-    const struct erg_time_request *request; /* the model is the same in all */
+    const struct erg_time_request *request; /* all places have the same model */
     const struct erg_time_parts *parts;
     double gradient_s, optimizer_s; /* at the iteration's end, per parameter of a stage */
     double expert_gradient_s, expert_optimizer_s; /* per parameter of its experts */
     long first, end;                              /* stages */
-    /* From the first stage to the one before it, and from the last to the one after it. With
-     * virtual stages the first stage of all sends to the last one, and the last to the first. */
+    /*
+     * Messages from the first stage to its predecessor, and from the last to its successor. With
+     * virtual stages the pipeline's first stage sends to its last one, and the last to the first.
+     */
     struct erg_time_hop before, after;
     double inner_s; /* messages between two of these stages: the sum over all hops, one way */
     bool level;     /* all messages of these stages take equally long */
@@ -250,24 +259,30 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
                          const struct erg_time_parts *parts, const struct erg_layout *layout,
                          double gradient_bandwidth);
 
-/* Only these stages of it, with other neighbours. */
+/* The place restricted to these stages, with other neighbours. */
 void erg_time_place_cut(struct erg_time_place *place, const struct erg_layout *layout, long first,
                         long end, struct erg_time_hop before, struct erg_time_hop after);
 
-/* The message from a stage to the next one, and to the one before it. At an end of a pipeline
- * without virtual stages the missing message equals the other one. */
+/*
+ * The message from a stage to the next one, and to the previous one. At an end of a pipeline
+ * without virtual stages the missing message equals the other one.
+ */
 struct erg_time_hop erg_time_hop_after(const struct erg_time_place *place,
                                        const struct erg_layout *layout, long stage);
 struct erg_time_hop erg_time_hop_before(const struct erg_time_place *place,
                                         const struct erg_layout *layout, long stage);
 
-/* How many stages from this one on take equally long where they do the same: none beyond the
- * place, and its ends are like no other. */
+/*
+ * The number of stages from this one on that take equally long for equal work: only within the
+ * place, whose ends differ from all others.
+ */
 long erg_time_alike(const struct erg_time_place *place, const struct erg_layout *layout,
                     long stage);
 
-/* Whether the same stage takes equally long wherever it lies, as where each stage fills nodes of
- * one kind of GPUs. */
+/*
+ * Whether a stage takes equally long at any position, as if each stage fills nodes of one kind of
+ * GPUs.
+ */
 bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count);
 
 /* The time by the closed form alone: ERG_TIME_UNEVEN is 0. */
@@ -279,26 +294,30 @@ struct erg_time_follower *erg_time_follower_new(void);
 void erg_time_follower_free(struct erg_time_follower *follower);
 
 /*
- * The same, and where a layout has virtual stages of different layers or messages, or in places
- * that are not alike, the schedule is followed: hundreds of times slower there. No shorter than by
- * the closed form.
+ * The same, but simulates the schedule if a layout has virtual stages with different layers or
+ * messages, or in places that differ; this is hundreds of times slower. The result is not below the
+ * closed form.
  */
 void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *follower,
                             const struct erg_time_place *places, size_t count,
                             const struct erg_layout *layout);
 
-/* Seconds of the pipeline when its schedule is followed pass by pass, all at full speed, without
- * waits for copies and without erg_time_passage(). */
+/*
+ * Seconds of the pipeline, simulated pass by pass at full speed, without waits for copies and
+ * without erg_time_passage().
+ */
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout);
 
-/* The exposed part of a message from each stage to the next and back, from the last to the first:
- * hops_s[pipeline]. */
+/*
+ * The exposed part of a message from each stage to the next and back, for the last stage to the
+ * first: hops_s[pipeline].
+ */
 void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t count,
                    const struct erg_layout *layout);
 
 /*
- * The cost of a stage by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
+ * The cost of a stage by its layers: layer_s and fixed_s seconds per microbatch, layer_once_s
  * and fixed_once_s at the iteration's end. The iteration takes
  *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
  */
@@ -311,14 +330,16 @@ struct erg_time_stage {
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
 
-/* Seconds of a stage's messages for one microbatch that nothing hides. */
+/* Exposed seconds of a stage's messages for one microbatch. */
 double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
                         long stage);
 /* The sum over all stages of a place. */
 double erg_time_messages(const struct erg_time_place *place, const struct erg_layout *layout);
 
-/* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
- * do until a message is there. */
+/*
+ * The exposed share of a message while all stages are busy. Plain 1F1B has no work until a message
+ * arrives.
+ */
 static inline double erg_time_message_share(const struct erg_engine *engine,
                                             const struct erg_layout *layout)
 {
@@ -326,14 +347,17 @@ static inline double erg_time_message_share(const struct erg_engine *engine,
 }
 
 /*
- * The time of messages while an interleaved pipeline fills and drains: the first microbatch goes
- * through all chunks one after the other before the last stage's first backward pass, and the last
- * one's gradients go back through all of them.
+ * The time of messages while an interleaved pipeline fills and drains: the first microbatch passes
+ * all chunks in sequence before the last stage's first backward pass, and the last one's gradients
+ * pass all of them back.
  */
 double erg_time_passage(const struct erg_time_place *places, size_t count,
                         const struct erg_layout *layout);
 
-/* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
+/*
+ * Bytes/s of a copy to or from host memory: the rate of the engine's link, or the limit of host
+ * memory.
+ */
 double erg_time_copy_rate(const struct erg_time_request *request);
 
 /* Bytes/s of a GPU's message to another one in the same node, or in another one, while the given
@@ -346,19 +370,19 @@ struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, doub
                                     bool between_nodes, long senders);
 
 /*
- * The time that an iteration waits for a stage's copies of whole chunks: where they take longer
- * than a pass forward, while a pipeline with virtual stages fills, and longer than a pass each way,
- * for every microbatch and in the pipeline's bubble. (Without virtual stages the fill has time
- * enough between a stage's first passes.) Messages of the stage delay copies on a link that both
- * use, one in a pass. Copies of a layer take copy_s in each direction (0: none, nothing waits), its
- * passes forward_s and backward_s. The largest wait of the stages counts.
+ * The time that an iteration waits for a stage's copies of whole chunks: if they are longer than a
+ * forward pass, while a pipeline with virtual stages fills; if they are longer than a pass in each
+ * direction, for every microbatch and in the pipeline's bubble. (Without virtual stages there is
+ * enough time between a stage's first passes during the fill.) Messages of the stage delay copies
+ * on a shared link, one per pass. Copies of a layer take copy_s in each direction (0: none, nothing
+ * waits), its passes forward_s and backward_s. The largest wait of the stages counts.
  *
  * Layers are assumed to be spread evenly. Simulated event by event (copies/traffic.h), an iteration
- * with such waits is 3 % shorter or longer in the mean, 11 % at most.
+ * with such waits is 3 % shorter or longer on average, 11 % at most.
  */
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                             long stage, double copy_s, double forward_s, double backward_s);
-/* The same with the times of the place. */
+/* The same, with the times of the place. */
 double erg_time_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage, enum erg_recompute recompute, double offload);
 

@@ -1,6 +1,6 @@
-/* The charts that do not show time as a row of boxes: frontiers, energy bars, search progress. */
+/* Charts without a time axis of boxes: frontiers, energy bars, search progress. */
 
-/* A title as long as the room is: without what stands between its comma and its unit, if need be. */
+/* A title that fits: if needed, without the text between its comma and its unit. */
 const fitted = (title, room) => (title.length * 6.6 <= room ? title : title.replace(/,[^(]*(?= \()/, ""));
 
 /* The frame of a chart with both axes; x and y are {low, high, title, texts?}. */
@@ -155,11 +155,11 @@ const badgeIcon = text => s("svg", { width: 20, height: 20, "aria-hidden": "true
 const ringIcon = () => s("svg", { width: 20, height: 20, "aria-hidden": "true" },
   s("circle", { cx: 10, cy: 10, r: 8, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5 }));
 
-/* `onPoint(method, index, kept)` is told what to show; `state.kept` is the point to mark. */
+/* `onPoint(method, index, kept)` gets the point to show; `state.kept` is the point to mark. */
 function frontierChart(place, state, onPoint) {
   const points = METHODS.flatMap(method => method.points.map((point, index) => ({ method, point, index })));
   if (!points.length) {
-    place.append(h("p", { class: "quiet" }, "The plan holds no points."));
+    place.append(h("p", { class: "quiet" }, "The plan has no points."));
     return () => {};
   }
   const [timeUnit, timeSize] = unitOf(Math.max(...points.map(p => p.point.time_s)), TIME_UNITS);
@@ -223,7 +223,7 @@ function energyBars(place, state) {
     rows.push({ title: keptMethod.title, detail: state.own() ? "the selected plan" : "your choice", point: kept });
   const known = rows.filter(row => isNumber(row.point.static_energy_j));
   if (!known.length) {
-    place.replaceChildren(h("p", { class: "quiet" }, "The plan does not say how its energy divides."));
+    place.replaceChildren(h("p", { class: "quiet" }, "The plan does not contain the parts of its energy."));
     return;
   }
   const most = Math.max(...known.map(row => row.point.energy_j)), [unit, size] = unitOf(most, ENERGY_UNITS);
@@ -254,10 +254,10 @@ function progressCharts(place) {
       const height = 150;
       const { frame, atX, atY } = axes(width, height, { left: 36, right: 12, top: 24, bottom: 40 },
         { low: 1, high: Math.max(2, most), title: "measurements", ticks: ticks(0, most, 4).filter(Number.isInteger).map(v => v || 1) },
-        { low: 0, high: 100, title: "share of the front that is known (%)", ticks: [0, 50, 100] });
+        { low: 0, high: 100, title: "known share of the frontier (%)", ticks: [0, 50, 100] });
       const line = values.map((value, i) => `${i ? `H${atX(i + 1).toFixed(1)}V` : `M${atX(1)},`}${atY(100 * value).toFixed(1)}`);
       box.replaceChildren(s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-        "aria-label": `${partition.key}${gpuText(kindOf(partition))}: ${percent(100 * last)} of the final front after ${values.length} measurements` },
+        "aria-label": `${partition.key}${gpuText(kindOf(partition))}: ${percent(100 * last)} of the final frontier after ${values.length} measurements` },
         frame, s("path", { d: line.join(""), fill: "none", stroke: "var(--ergon)", "stroke-width": 2 }),
         s("circle", { cx: atX(values.length), cy: atY(100 * last), r: 3.5, fill: "var(--ergon)" }),
         s("text", { class: "halo", x: atX(values.length), y: atY(100 * last) + 18, "text-anchor": "end" }, percent(100 * last))));

@@ -45,8 +45,8 @@ function table() {
   showMeanings(columns);
   const unrunnable = (policies[0].summary || {}).unrunnable_jobs;
   byId("policies-note").textContent = (policies.length > 1 ? "Bold: the best of a column" +
-    (equal ? ". " : "; not of completion and energy, as not all finished as many jobs. ") : "") +
-    (unrunnable > 0 ? `${plural(unrunnable, "job")} can run on no GPUs of this cluster.` : "");
+    (equal ? ". " : "; not for completion and energy, since policies finished different numbers of jobs. ") : "") +
+    (unrunnable > 0 ? `${plural(unrunnable, "job")} cannot run on any GPUs of this cluster.` : "");
 }
 
 function families() {
@@ -194,8 +194,8 @@ function gpuPictures() {
   const place = byId("gpus"), controls = byId("gpus-controls");
   let policy = policies.find(p => p.strong) || policies[0];
   byId("gpus-text").textContent = policies.every(p => p.uses)
-    ? "A row is a GPU, a box of one colour a job over time; the nodes of a type lie together. Point at a box, or move with the arrow keys, to see its job."
-    : "A row is a node, or a few neighbours; the colour is the share of their GPUs that jobs had. Point at a moment, or move with the arrow keys, to see the share.";
+    ? "Each row is a GPU, each box of one colour a job over time; nodes of a type are together. Point at a box, or move with the arrow keys, to see its job."
+    : "Each row is a node, or a few neighbours; the colour is the share of their GPUs in use. Point at a moment, or move with the arrow keys, to see the share.";
   let width = 0;
   function draw() {
     const picture = policy.uses ? usesPicture(policy) : sharesPicture(policy), end = policy.step_s * steps;

@@ -1,4 +1,4 @@
-/* The page of a job's layouts: the best over clocks, all that fit, and where their time goes. */
+/* The page of a job's layouts: the best over clocks, all that fit, and the parts of their time. */
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
 const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
@@ -15,7 +15,7 @@ const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], [
   .filter(([, key]) => layout[key] > 1).map(([word, key]) => `${word}\u00a0${layout[key]}`)
   .concat(layout.v > 1 ? [plural(layout.v, "virtual stage")] : []).join(", ") || "one GPU";
 
-/* Items that stand together, in the order of a step. */
+/* Groups of items, in the order of a step. */
 const PARTS = [
   ["Matrix products and attention", ["linear", "attention"]],
   ["Memory-bound kernels", ["memory", "overhead"]],
@@ -29,7 +29,7 @@ const PARTS = [
 const highest = layout => layout.highest_clock;
 const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
 
-/* Every layout of the union has a colour of its own, the listed ones first. */
+/* Every layout of the union has its own colour, the listed ones first. */
 const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `${key}=${layout[key]}`)
   .concat(`b=${layout.microbatch}`, layout.e > 1 ? [`e=${layout.e}`] : [], layout.fsdp ? [`fsdp=${layout.fsdp}`] : []).join(",");
 const keyOf = (name, gpus, recompute) => `${name} on ${gpus}, recompute ${recompute}`;
@@ -44,7 +44,7 @@ const styleOf = key => {
   const i = keys.indexOf(key), [shape, strong] = SHAPES[i % SHAPES.length];
   return { mark: shape, strong, color: `hsl(${(212 + 137.5 * i) % 360} 60% var(--tone))` };
 };
-/* "t=2,c=1,p=1,l=32,b=1" in words: degrees of 1 are left out. */
+/* "t=2,c=1,p=1,l=32,b=1" in words, without degrees of 1. */
 const WORDS = { t: "tensor", c: "context", p: "pipeline", v: "virtual stages", e: "expert", fsdp: "FSDP", b: "microbatch" };
 const inWords = name => name.split(",").map(part => part.split("=")).filter(([key, value]) => WORDS[key] && (value !== "1" || key === "b"))
   .map(([key, value]) => `${WORDS[key]}\u00a0${value}`).join(", ");
@@ -56,7 +56,7 @@ const goal = () => {
   return [asked.goal === "least_energy" ? "the least energy" : "the fastest", ...bounds].join(" ");
 };
 
-/* The GPUs of a stage: its kind where there are several. */
+/* The kind of GPU of a stage, if there are several. */
 const stageKind = (layout, stage) => {
   const place = list(layout.places).find(({ first_stage, stages }) => stage >= first_stage && stage < first_stage + stages);
   return place && list(plan.kinds).find(kind => kind.gpu === place.gpu);
@@ -73,18 +73,18 @@ function heading() {
   sayNext(code("ergon layout job.yaml --output DIR"), " writes a job with this layout, for ", code("ergon optimize"), ", which searches the schedules of its kernels, and for ",
     code("ergon train"), ".");
   byId("subtitle").textContent =
-    `Asked: ${goal()}. ${plan.model} on ${best.gpus_by_kind || `${plural(best.gpus, "GPU")} (${plan.gpu})`}, ${best.batch} sequences of ` +
+    `Goal: ${goal()}. ${plan.model} on ${best.gpus_by_kind || `${plural(best.gpus, "GPU")} (${plan.gpu})`}, ${best.batch} sequences of ` +
     `${plan.sequence} tokens; times of the engine ${plan.engine}; ${budgetWords()}. ` +
     `Recomputation: ${best.recompute}${best.offload > 0 ? `; ${percent(100 * best.offload)} of the activations in host memory` : ""}.`;
   byId("confidence").textContent = (plan.kinds || [plan])
     .map(kind => `Energy by the model of ${kind.gpu}: ${kind.confidence}.`).join(" ");
   byId("tiles").append(
-    tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens a second"),
+    tile(Math.round(best.tokens_per_s).toLocaleString("en"), "tokens per second"),
     tile(`${(100 * best.mfu).toFixed(1)}\u00a0%`, "of the GPUs' peak FLOPs (MFU)"),
     tile(`${Math.round(best.gpu_power_w)}\u00a0W`, "mean power of a GPU"),
     tile(gib(best.peak_bytes), "memory of the fullest GPU"),
     tile(fitting.toLocaleString("en"),
-      `${plan.kinds ? "layouts looked at one by one" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
+      `${plan.kinds ? "layouts examined" : "layouts fit"}, ${plan.planned.solved} planned over clocks`));
 }
 
 /* More memory is a larger dot, nearer to red. */
@@ -92,7 +92,7 @@ const fullness = bytes => Math.min(1, Math.max(0, bytes / plan.memory_budget_byt
 const shade = bytes => `color-mix(in oklab, var(--memory-rounding) ${Math.round(100 * fullness(bytes))}%, var(--memory-weights))`;
 const dotSize = bytes => 1.8 + 2.4 * fullness(bytes);
 
-/* The union of all frontiers, and behind it those of the listed layouts. */
+/* The union of all frontiers, with those of the listed layouts behind it. */
 function frontier() {
   const curves = layouts.map(layout => ({ key: keyOfLayout(layout), points: layout.frontier }));
   const all = union.concat(curves.flatMap(curve => curve.points));
@@ -102,7 +102,7 @@ function frontier() {
   const titles = new Map(union.map(point => [point.key, `${inWords(point.name)} on ${gpusOf(point)}, recomputation: ${point.recompute}`]));
   byId("frontier-legend").append(...shown.map(key => h("span", {}, markIcon(styleOf(key)), titles.get(key))), h("span", {}, ringIcon(), "the answer"));
   byId("frontier-note").textContent =
-    `${plan.planned.solved} of the layouts that fit were planned over clocks. A layout that was not could save at most ` +
+    `${plan.planned.solved} of the layouts that fit were planned over clocks. Any other layout could save at most ` +
     `${(100 * plan.planned.frontier_gap).toFixed(1)} % of the energy at the same time.`;
   drawToWidth(byId("frontier"), width => {
     const height = Math.round(Math.min(480, Math.max(300, width * 0.6)));
@@ -122,7 +122,7 @@ function frontier() {
     addPlaces(svg, [union.map(p => {
       const [x, y] = place(p);
       return { x, y, text: `${inWords(p.name)} on ${gpusOf(p)}\nrecomputation: ${p.recompute}, ${percent(100 * p.offload)} offloaded\n` +
-        `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W a GPU\n` +
+        `${time(p.time_s, 4)}, ${energy(p.energy_j, 4)}, ${Math.round(p.energy_j / p.time_s / p.gpus)} W per GPU\n` +
         `mean clocks: forward ${Math.round(p.forward_mhz)} MHz, backward ${Math.round(p.backward_mhz)} MHz` };
     })]);
     byId("frontier").replaceChildren(svg);
@@ -138,7 +138,7 @@ function counts() {
   const heads = ["GPUs", ...kinds, "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", "notes"];
   const usedOf = ({ places }, gpu) => list(places).filter(place => place.gpu === gpu).reduce((sum, place) => sum + place.gpus, 0);
   const isBest = fastest => fastest.gpus === best.gpus && kinds.every(gpu => usedOf(fastest, gpu) === usedOf(best, gpu));
-  /* One row for a number of GPUs with which nothing fits on any kinds. */
+  /* One row for a number of GPUs on which nothing fits. */
   const shown = plan.counts.filter(({ gpus, fits }, i) => fits ||
     (plan.counts.every(other => other.gpus !== gpus || !other.fits) && plan.counts.findIndex(other => other.gpus === gpus) === i));
   byId("counts").append(h("table", {}, caption("The fastest layout on each number of GPUs"),
@@ -153,7 +153,7 @@ function counts() {
         h("td", {}, digits(fastest.gpu_hours)), h("td", {}, [on_frontier && "on the frontier", missed].filter(Boolean).join(", ")))))));
 }
 
-/* Seconds up to which layouts are drawn: a few that are far slower would squeeze all others. */
+/* The limit in seconds of the drawn layouts: a few much slower ones would squeeze all others. */
 function rightEdge() {
   const sorted = [...pointTimes].sort((a, b) => a - b), low = sorted[0], high = sorted[sorted.length - 1];
   const most = Math.max(low + 1.5 * (sorted[Math.floor(0.97 * (sorted.length - 1))] - low),
@@ -172,13 +172,13 @@ function scatter() {
   const [energyUnit, energySize] = unitOf(Math.max(...drawn.map(i => ys[i])), ENERGY_UNITS);
   byId("scatter-text").textContent =
     `Each dot is a layout with everything at the highest clock; the larger and the redder, the more memory its fullest GPU needs. ` +
-    "The ring is the layout that is chosen in the table below.";
+    "The ring marks the layout chosen in the table below.";
   byId("scatter-legend").append(...[0.1, 0.4, 0.7, 1].map(share => share * plan.memory_budget_bytes).map(bytes => h("span", {},
     s("svg", { width: 14, height: 14, "aria-hidden": "true" }, s("circle", { cx: 7, cy: 7, r: dotSize(bytes), fill: shade(bytes) })), gib(bytes))));
   const feasible = plan.tried.feasible;
   byId("scatter-note").textContent = [
     pointTimes.length < feasible && `${plan.kinds ? "The fastest " : ""}${pointTimes.length.toLocaleString("en")} of ` +
-      `${feasible.toLocaleString("en")} were kept for this picture.`,
+      `${feasible.toLocaleString("en")} are in this picture.`,
     beyond && `${beyond.toLocaleString("en")} of ${pointTimes.length.toLocaleString("en")} take longer than is drawn, up to ` +
       `${time(Math.max(...pointTimes))}.`].filter(Boolean).join(" ");
   let ring, placeOf;
@@ -211,7 +211,7 @@ function scatter() {
 
 function ranking(show) {
   const heads = ["layout", "batch", "recompute", "offloaded", "memory", "time", "tokens/s", "MFU",
-    "energy", "J/token", "W a GPU", plan.kinds && "which GPUs"].filter(Boolean);
+    "energy", "J/token", "W per GPU", plan.kinds && "which GPUs"].filter(Boolean);
   const buttons = layouts.map((layout, i) => h("button", { type: "button", class: "row", "aria-pressed": String(i === 0), onclick: () => choose(i) }, degrees(layout)));
   function choose(i) {
     buttons.forEach((button, k) => button.setAttribute("aria-pressed", String(k === i)));
@@ -248,7 +248,7 @@ function bytes() {
   byId("bytes-note").hidden = Boolean(plan.kinds);
   const show = layout => {
     byId("bytes-text").textContent =
-      `One GPU of each pipeline stage at its worst moment, with ${words(layout)}.`;
+      `One GPU of each pipeline stage at its memory peak, with ${words(layout)}.`;
     byId("bytes").replaceChildren(...list(layout.stages).map((stage, i) => h("div", { class: "bar-row" },
       h("span", {}, `stage ${i}`, h("small", {}, `${stageKind(layout, i) ? `${stageKind(layout, i).gpu}, ` : ""}${gib(stage.peak_bytes)}, ${plural(stage.layers, "layer")}, ` +
         `recomputes ${stage.recompute}` + (stage.offload > 0 ? `, ${percent(100 * stage.offload)} offloaded` : ""))),

@@ -1,5 +1,5 @@
-/* The page of a live cluster: which job has which GPUs, which wait and why, power, and what was decided. It asks for
- * status.json again and again; what is inside the page is the first status. */
+/* The page of a live cluster: jobs and their GPUs, waiting jobs and why they wait, power, and decisions. It polls
+ * status.json; the page itself contains the first status. */
 const PERIOD_MS = 2000, OLD_S = 30, HOUR_S = 3600, MOST_ROWS = 50, MOST_TROUBLES = 12, MOST_MOMENTS = 1500;
 const OVER = ["ended", "cancelled", "gone"], MOVING = ["starting", "stopping", "ending"];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
@@ -27,7 +27,7 @@ function clock(unixS, withSeconds) {
   const day = date.toDateString() === today.toDateString() ? "" : `${days.format(date)} `;
   return `${day}${two(date.getHours())}:${two(date.getMinutes())}${withSeconds ? `:${two(date.getSeconds())}` : ""}`;
 }
-/* A moment to come: { text, small }. */
+/* A future moment: { text, small }. */
 function coming(unixS) {
   if (!isNumber(unixS)) return { text: NONE };
   const left = unixS - nowS();
@@ -52,7 +52,7 @@ function nodesText(names) {
   return runs.map(run => (run.from === run.to ? run.head + run.from : `${run.head}[${run.from}-${run.to}]`)).join(", ") || NONE;
 }
 
-/* ---- a table whose rows stay while their keys do, so that what is selected in them is not lost ---- */
+/* ---- a table that keeps the rows of unchanged keys, so that a selection in them is not lost ---- */
 /* A cell is { text, small?, share?, color? }. */
 function fillCell(cell, { text, small, share, color }) {
   const parts = [color ? h("i", { class: "swatch", style: `background:${color}` }) : null, text,
@@ -107,7 +107,7 @@ function heading(status, jobs) {
   byId("headline").textContent = running
     ? `${plural(running, "job")} ${run(running)} on ${grouped(use.managed)} of ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`
     : `No job runs on the ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`;
-  /* Said again only when it has changed: the numbers of a calm cluster stay silent. */
+  /* Announced only when it has changed, so that a calm cluster stays silent. */
   if (live.said !== byId("headline").textContent) say(live.said = byId("headline").textContent);
   document.title = `ergon schedule: ${running} ${run(running)}, ${waiting} ${wait(waiting)}`;
   byId("tiles").replaceChildren(...[
@@ -126,9 +126,9 @@ function troubles(status, jobs) {
     ...[...jobs.values()].filter(job => job.needs_attention).map(job => `Job ${jobName(job)} of ${job.user || NONE}: ${job.reason || "it needs attention."}`)];
   byId("trouble-section").hidden = !items.length;
   if (items.length)
-    sayNext(`look at what is listed under “What needs a look” (${items.length}); `, code("ergon jobs"), " lists the jobs in a terminal.");
+    sayNext(`look at the list under “Problems” (${items.length}); `, code("ergon jobs"), " lists the jobs in a terminal.");
   else
-    sayNext("nothing needs a look. ", code("ergon submit job.yaml"), " gives a job to the cluster, ", code("ergon jobs"), " lists them in a terminal.");
+    sayNext("there are no problems. ", code("ergon submit job.yaml"), " gives a job to the cluster, ", code("ergon jobs"), " lists them in a terminal.");
   byId("trouble").replaceChildren(...items.slice(0, MOST_TROUBLES).map(text => h("li", {}, text)),
     ...(items.length > MOST_TROUBLES ? [h("li", {}, `and ${items.length - MOST_TROUBLES} more`)] : []));
 }
@@ -147,7 +147,7 @@ function light(id) {
 function squareText(square) {
   const node = live.status.nodes[square.place], id = node.gpus[square.gpu], kind = useOf(node, id, live.jobs), job = live.jobs.get(id);
   return `${node.name}, GPU ${square.gpu}, ${node.type}\n` + (job
-    ? `job ${jobName(job)} of ${job.user || NONE}\n${job.phase}, ${plural(job.gpus, "GPU")}, ${shareDone(job) === null ? "progress not known" : `${percentDone(job)} done`}`
+    ? `job ${jobName(job)} of ${job.user || NONE}\n${job.phase}, ${plural(job.gpus, "GPU")}, ${shareDone(job) === null ? "progress unknown" : `${percentDone(job)} done`}`
     : kind === "foreign" ? `job ${id}, which is not managed by ergon` : kind === "free" ? "free" : "unassigned") +
     (node.state === "up" ? "" : `\nnode: ${node.state}${node.reason ? `, ${node.reason}` : ""}`);
 }
@@ -181,7 +181,7 @@ function keyOnMap(event) {
   event.preventDefault();
 }
 
-/* The elements, which stay while nodes do. */
+/* The elements, which stay as long as their nodes. */
 function makeMap(nodes) {
   map.squares = [];
   map.texts = new Map();
@@ -198,7 +198,7 @@ function makeMap(nodes) {
       }))))));
   };
   const groups = types.map(group);
-  /* Sorted by type in the picture, and so for the arrow keys. */
+  /* Sorted by type in the picture, so also for the arrow keys. */
   map.squares.forEach((square, i) => { square.index = i; });
   const order = [...new Set(map.squares.map(square => square.node))];
   map.squares.forEach(square => { square.place = square.node; square.node = order.indexOf(square.place); });
@@ -259,7 +259,7 @@ const showWaiting = keyedTable(byId("waiting"), "Jobs that wait", ["job", "GPUs"
 
 function tables(status, jobs) {
   const all = [...jobs.values()], running = all.filter(hasGpus), waiting = all.filter(job => !hasGpus(job));
-  byId("running-text").textContent = running.length ? "Speed and progress are what the trainers reported last." : "No managed job has GPUs.";
+  byId("running-text").textContent = running.length ? "Speed and progress are from the trainers' latest reports." : "No managed job has GPUs.";
   byId("waiting-text").textContent = waiting.length
     ? "A start is expected if running jobs end as they should and none grows; jobs are in the order in which they came." : "No job waits.";
   showRunning(running);
@@ -348,7 +348,7 @@ function notes(status) {
   }));
 }
 
-/* ---- what goes on ---- */
+/* ---- the state ---- */
 function showState() {
   const state = byId("state"), main = byId("state").parentNode;
   const age = live.status ? nowS() - live.status.at_unix_s : null;

@@ -5,13 +5,13 @@ const list = value => (Array.isArray(value) ? value : []);
 const isNumber = value => typeof value === "number" && Number.isFinite(value);
 const byId = id => document.getElementById(id);
 
-/* The methods in a fixed order, each with a colour and a mark of its own, and what it is. */
+/* The methods in a fixed order, each with its colour, its mark and a description. */
 const METHODS = [
-  ["sequential", "Sequential, full clock", "square", "compute, then communicate: what training frameworks do today"],
+  ["sequential", "Sequential, full clock", "square", "compute, then communicate, as in today's training frameworks"],
   ["sequential+clocks", "Sequential + clocks", "circle", "the same, every microbatch at a planned clock"],
   ["nanobatching", "Nanobatching, full clock", "triangle", "one half of a microbatch communicates while the other computes"],
   ["nanobatching+clocks", "Nanobatching + clocks", "diamond", "the same, every microbatch at a planned clock"],
-  ["ergon", "ergon", "disc", "when communication starts, on how many SMs, and every clock are planned together"],
+  ["ergon", "ergon", "disc", "the start of communication, its SMs and every clock are planned together"],
 ].map(([key, title, mark, what]) => {
   const method = (plan.methods || {})[key] || {};
   return { key, title, mark, what, strong: key === "ergon", color: `var(--${key.replace("+", "-")})`,
@@ -20,7 +20,7 @@ const METHODS = [
 }).filter(method => method.present);
 const methodOf = key => METHODS.find(method => method.key === key);
 
-/* The GPUs of each kind; where there are several, a stage, partition or picture says its own by name. */
+/* The GPUs of each kind; if there are several, a stage, partition or picture names its own. */
 const KINDS_OF_GPUS = list(plan.kinds);
 const kindOf = entry => KINDS_OF_GPUS[(entry || {}).kind || 0] || {};
 const kindOfStage = stage => kindOf(list(plan.stages)[stage]);
@@ -101,7 +101,7 @@ const jobColor = number => `hsl(${(number * 137.5) % 360} 55% ${44 + (number * 2
 const rgb = color => `rgb(${color.join(",")})`;
 const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 125 ? "#14202c" : "#ffffff");
 
-/* Says what a reader may do next: texts, and commands as code. */
+/* Shows what the reader may do next: texts, and commands as code. */
 function sayNext(...parts) {
   byId("next").hidden = false;
   byId("next").replaceChildren(h("b", {}, "Next:"), ...parts);
@@ -109,7 +109,7 @@ function sayNext(...parts) {
 const code = text => h("code", {}, text);
 
 /* ---- the tip ---- */
-let byKey = false; /* the reader uses keys: what they reach is said, too */
+let byKey = false; /* the reader uses keys: announce the selected item, too */
 addEventListener("keydown", () => { byKey = true; }, true);
 addEventListener("pointermove", () => { byKey = false; }, true);
 const say = text => { byId("said").textContent = text; };
@@ -125,7 +125,7 @@ function showTip(text, x, y) {
 }
 const hideTip = () => { byId("tip").hidden = true; };
 
-/* Draws now and whenever the place changes its width. */
+/* Draws now and whenever the element's width changes. */
 function drawToWidth(place, draw) {
   let width = 0;
   const redraw = () => {

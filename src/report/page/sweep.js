@@ -1,12 +1,12 @@
 /* The page of a sweep: policies with confidence intervals, one case at a time, their frontiers over power caps, and
  * against the load. */
 const groups = list(plan.groups), reference = plan.reference;
-/* The cases that differ from this one in their cap alone, the tightest first. */
+/* The cases that differ from this one only in their cap, tightest first. */
 const capOf = group => (isNumber(group.power_cap) ? group.power_cap : Infinity);
 const capsLike = group => groups.filter(other => other.cluster === group.cluster && other.trace === group.trace)
   .sort((a, b) => capOf(a) - capOf(b));
 const shown = { group: groups.length ? capsLike(groups[0]).pop() : null, load: null }; /* the reader's choice */
-/* A file's name without its folder where that says enough. */
+/* A file's name, without its folder if that is unambiguous. */
 function shortNames(paths) {
   const names = paths.map(path => path.replace(/.*\//, ""));
   return new Map(paths.map((path, i) => [path, names.filter(name => name === names[i]).length > 1 ? path : names[i]]));
@@ -54,10 +54,10 @@ function heading() {
   if (change && (change.low === null || change.sure))
     byId("headline").textContent = `Under ${one.name} a job waits and runs ${hours(inSystem(one))} on average: ${lessOrMore(-change.mean, "time")} than under ${reference}.`;
   else if (change)
-    byId("headline").textContent = `${plural(plan.points, "simulation")} show no sure difference between ${one.name} and ${reference} in the time that a job waits and runs.`;
+    byId("headline").textContent = `${plural(plan.points, "simulation")} show no significant difference between ${one.name} and ${reference} in the time that a job waits and runs.`;
   else
     byId("headline").textContent = `${plural(plan.points, "simulation")} of ${plural(policies.length, "policy", "policies")}.`;
-  sayNext(plan.missing ? "finish the sweep with the same command: " : plan.seeds > 1 ? "compare the policies in the case and at the load that you have, then run one on a Slurm cluster: " : "repeat with more seeds to know how sure this is (key seeds of the sweep): ",
+  sayNext(plan.missing ? "finish the sweep with the same command: " : plan.seeds > 1 ? "compare the policies for your case and load, then run one on a Slurm cluster: " : "repeat with more seeds to see how certain this is (key seeds of the sweep): ",
     code(plan.missing || plan.seeds < 2 ? "ergon simulate --sweep sweep.yaml" : "ergon schedule"), ".");
   byId("subtitle").textContent = `${change && several ? `In the case ${groupName(shown.group)} at load ${load.load}. ` : ""}${plural(plan.points, "simulation")}` +
     (plan.rounds ? `, ${plan.rounds} rounds of 300 s each` : "") +
@@ -153,7 +153,7 @@ function charts() {
   byId("loads-section").hidden = shown.group.loads.length < 2;
   if (shown.group.loads.length < 2) return;
   const intervals = plan.pool_traces || plan.seeds > 1 ? `: means and their ${digits(100 * plan.confidence, 2)}\u00a0% intervals, which are cut at zero. ` : ". ";
-  byId("loads-text").textContent = `${groupName(shown.group)}${intervals}At load 2 jobs come twice as fast as in the trace.`;
+  byId("loads-text").textContent = `${groupName(shown.group)}${intervals}At load 2, jobs arrive twice as fast as in the trace.`;
   byId("loads-legend").replaceChildren(...policies.map(p => h("span", {}, lineIcon(p), p.name)));
   byId("loads").replaceChildren(...CHARTS.map(loadChart).filter(Boolean));
 }
@@ -197,8 +197,8 @@ function caps() {
   const lines = capsLike(shown.group).length > 1 ? capPoints() : [];
   byId("caps-section").hidden = lines.length === 0;
   if (!lines.length) return;
-  byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is faster, further down is less energy` +
-    `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is not an advantage." : "."}`;
+  byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is faster, further down needs less energy` +
+    `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; if fewer jobs finish, less energy is not an advantage." : "."}`;
   byId("caps-legend").replaceChildren(...lines.map(({ policy }) => h("span", {}, lineIcon(policy), policy.name)));
   byId("caps").replaceChildren(capChart(lines));
 }
@@ -211,21 +211,21 @@ function method() {
     texts.push(`The ${plan.traces.length} traces count as samples of one workload. Values are the means of each trace` +
       `${plan.seeds > 1 ? " over its seeds" : ""}; the intervals are those of the mean over traces like these.`);
   else if (plan.seeds > 1)
-    texts.push(`Each of the ${plan.seeds} seeds draws ${draws} anew; the intervals are those of the mean over such draws. ` +
-      "They get narrower with more seeds, and say nothing of how far the trace is from what users will do next.");
+    texts.push(`Each of the ${plan.seeds} seeds gives new ${draws}; the intervals are those of the mean over such draws. ` +
+      "They get narrower with more seeds, but do not include the difference between the trace and future use.");
   else
-    texts.push("Each case was simulated once: the variation of the values is not known, so there are no intervals.");
+    texts.push("Each case was simulated once: the variation of the values is unknown, so there are no intervals.");
   if (plan.resample)
-    texts.push("Jobs are drawn as runs of consecutive jobs of the trace with the times between them, so what comes in short bursts stays " +
-      "together, while days and nights are lost.");
+    texts.push("Jobs are drawn as runs of consecutive jobs of the trace with the times between them, so bursts stay " +
+      "together, but days and nights are lost.");
   if (plan.pool_traces || plan.seeds > 1)
     texts.push(`Every policy gets the same ${repeats}, so the changes relative to ${reference} (small) are means of the pairs' ratios ` +
-      `and are often known better than the values themselves. Intervals are Student's at ${level}, each by itself: one of twenty changes that ` +
-      "are mere chance is expected to look sure.");
+      `and are often more accurate than the values themselves. Intervals are Student's at ${level}, each separately: one of twenty changes that ` +
+      "are pure chance is expected to look significant.");
   byId("method").append(...texts.map(text => h("p", {}, text)));
   byId("policies-note").textContent = policies.length < 2 ? "" :
-    `Small: the change relative to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " Better and worse stand where its interval does not contain zero; for " +
-      "completion time, which is of finished jobs, and energy only where as many jobs finished." : "");
+    `Small: the change relative to ${reference}.` + (plan.pool_traces || plan.seeds > 1 ? " It is marked better or worse if its interval does not contain zero; for " +
+      "completion time, which is of finished jobs, and energy only if the same number of jobs finished." : "");
 }
 
 if (groups.length) {

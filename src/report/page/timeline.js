@@ -2,7 +2,7 @@
 
 /*
  * The timeline of any point, from its options: the order of a stage's instructions is the same for
- * every plan, so it is taken from the first timeline.
+ * every plan, so the first timeline provides it.
  */
 function timelineOf(method, index) {
   const drawn = list(plan.timelines).find(t => t.method === method.key && t.point === index);
@@ -62,7 +62,7 @@ const COLOURS = {
   energy: { key: "energy_j", text: value => energy(value), word: "energy of a GPU" },
 };
 
-/* The page's colours, as a canvas needs them; paper is white also where the screen is dark. */
+/* The page's colours for a canvas; paper is white even if the screen is dark. */
 function canvasColours(printing) {
   if (printing) return ["#000000", "#444444", "#dddddd"];
   const style = getComputedStyle(document.documentElement);
@@ -185,7 +185,7 @@ function pipelineCharts(place, controls, note, state) {
       addKeys(one.canvas, rowsOfBoxes, ({ span }) => {
         const hit = one.boxes.find(b => b.span === span), box = one.canvas.getBoundingClientRect();
         mark.hidden = !hit;
-        if (!hit) { say("This pass lies outside the part that is shown."); return; }
+        if (!hit) { say("This pass is outside the visible part."); return; }
         mark.setAttribute("style", `left:${hit.left}px;top:${hit.top}px;width:${hit.right - hit.left}px;height:${hit.bottom - hit.top}px`);
         showTip(spanText(hit), box.left + hit.right, box.top + hit.bottom);
       }, () => { mark.hidden = true; hideTip(); });
@@ -195,7 +195,7 @@ function pipelineCharts(place, controls, note, state) {
     const point = method && method.points[state.kept.point];
     const overhead = point && after ? point.time_s / after.time_s - 1 : 0;
     note.textContent = overhead > 0.0005
-      ? `Drawn as planned. A run takes ${percent(100 * overhead)} longer on this software stack, for every method alike; ` +
+      ? `Drawn as planned. A run takes ${percent(100 * overhead)} longer on this software stack, equally for every method; ` +
         "all numbers above include that."
       : "";
   }

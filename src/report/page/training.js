@@ -8,7 +8,7 @@ const grouped = value => Math.round(value).toLocaleString("en");
 const modelName = String(plan.model).replace(/\/config\.json$/, "").replace(/.*\//, "");
 const minus = text => text.replace("-", "−");
 
-/* ---- what all charts lie over ---- */
+/* ---- the axis of all charts ---- */
 const COUNT_UNITS = [["billion ", 1e9], ["million ", 1e6], ["thousand ", 1e3], ["", 1]];
 const LONG_TIMES = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 function axisOf(key, name, titleOf, units) {
@@ -91,7 +91,7 @@ function courseChart(place, { title, lines, band, zero, range, tall }) {
   redraws.push(() => { if (width) draw(width); });
 }
 
-/* A card, if anything is known of what it shows. */
+/* A card, if its values are known. */
 function card(parent, heading, text, chart) {
   if (!chart.lines.some(line => line.values.some(isNumber))) return;
   const place = h("div", {});
@@ -106,7 +106,7 @@ function choices() {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(Object.values(AXES)[i] === axis)));
     redraws.forEach(redraw => redraw());
   } }, axis.name));
-  byId("axis-choice").append(h("span", {}, "All charts over"), h("span", { class: "choice", role: "group", "aria-label": "what charts lie over" }, buttons));
+  byId("axis-choice").append(h("span", {}, "All charts over"), h("span", { class: "choice", role: "group", "aria-label": "axis of the charts" }, buttons));
 }
 
 /* [value, uncertainty] as text, both to the first digit of the uncertainty. */
@@ -134,13 +134,13 @@ function heading() {
   const speed = lastOf("tokens_per_s"), mfu = lastOf("mfu"), power = lastOf("power_w"), joules = lastOf("j_per_token");
   byId("tiles").append(...[
     isNumber(validation) && tile(validation.toFixed(3), "validation loss"),
-    tile(grouped(speed), `tokens a second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
+    tile(grouped(speed), `tokens per second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
     isNumber(mfu) && tile(percent(100 * mfu), "of the GPU’s peak FLOPs (MFU)"),
     isNumber(power) && tile(`${grouped(power)}\u00a0W`, onHost ? "power of the CPUs" : plan.ranks > 1 ? "power of all GPUs" : "power of the GPU"),
-    isNumber(joules) && tile(known, uncertainty === "not known" ? "energy of a token" : `energy of a token, ±\u00a0${uncertainty}`),
+    isNumber(joules) && tile(known, uncertainty === "not known" ? "energy per token" : `energy per token, ±\u00a0${uncertainty}`),
     isNumber(plan.energy_j) && tile(energy(plan.energy_j), "energy of the run so far"),
     tile(quantity(lastOf("time_s"), LONG_TIMES), "of time in steps"),
-    isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? `memory of the ${onHost ? "rank" : "GPU"} with most` : "memory"),
+    isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? `memory of the fullest ${onHost ? "rank" : "GPU"}` : "memory"),
   ].filter(Boolean));
 }
 
@@ -156,8 +156,8 @@ function lossChart() {
   if (held) lines.push({ values: validation, color: "var(--dynamic)", wide: true, marks: true, text: text("validation") });
   const place = h("div", {});
   byId("loss-chart").append(...[held ? h("div", { class: "legend" }, h("span", {}, lossIcon("var(--sequential-clocks)", false), "training"), h("span", {}, lossIcon("var(--dynamic)", true), "validation")) : null, place].filter(Boolean));
-  if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours; the scale is that of all but the beginning.";
-  courseChart(place, { title: "loss (nats a token)", lines, range: rangeOfLoss(lines), tall: true });
+  if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours; the scale ignores the beginning.";
+  courseChart(place, { title: "loss (nats per token)", lines, range: rangeOfLoss(lines), tall: true });
 }
 
 function charts() {
@@ -165,18 +165,18 @@ function charts() {
   const half = column("j_per_token_uncertainty"), [unit, size] = unitOf(lastOf("j_per_token") || 1, ENERGY_UNITS);
   const [many, speedSize] = unitOf(lastOf("tokens_per_s") / 10, COUNT_UNITS);
   byId("speed-text").textContent = isNumber(lastOf("j_per_token"))
-    ? "Means between two lines of the log. The band around the energy of a token is its uncertainty, 95\u00a0%."
-    : "Means between two lines of the log. This machine has no sensor of energy that ergon can read.";
+    ? "Means between two lines of the log. The band around the energy per token is its uncertainty, 95\u00a0%."
+    : "Means between two lines of the log. This machine has no energy sensor that ergon can read.";
   card("speed-charts", "Speed", "The time of steps alone: checkpoints and pauses do not count.",
     { title: `speed (${many}tokens/s)`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
-  card("speed-charts", "Energy of a token", onHost ? "All CPU packages, including other work on them." : "All GPUs of the run.",
+  card("speed-charts", "Energy per token", onHost ? "All CPU packages, including other work on them." : "All GPUs of the run.",
     { title: `energy (${unit})`, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
-      lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
+      lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} per token`, 1 / size) });
   card("speed-charts", "Power", onHost ? "All CPU packages." : "All GPUs together.",
     { title: "power (W)", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
   card("speed-charts", "MFU", "The share of the GPU’s peak FLOPs that the model needs; recomputed operations do not count.",
     { title: "MFU (%)", zero: true, lines: one("mfu", "var(--nanobatching-clocks)", value => `${value.toFixed(1)} %`, 100) });
-  card("optimizer-charts", "Norm of the gradient", "Over all parameters, before it is clipped.",
+  card("optimizer-charts", "Norm of the gradient", "Over all parameters, before clipping.",
     { title: "norm", zero: true, lines: one("gradient_norm", "var(--memory-weights)", value => `norm ${digits(value)}`) });
   const most = Math.max(...column("learning_rate").filter(isNumber)), power = most > 0 ? Math.floor(Math.log10(most)) : 0;
   card("optimizer-charts", "Learning rate", "The same for matrices and vectors.",
@@ -191,17 +191,17 @@ function memory() {
   const parts = items.map(([item, bytes], i) => ({ title: `${item} ${size(bytes)}`, number: i + 1, value: bytes, text: percent((100 * bytes) / all),
     color: `var(--memory-${{ messages: "layer", inputs: "other" }[item] || item})` }));
   byId("memory-title").parentNode.hidden = !items.length;
-  byId("memory-text").textContent = `${size(all)} of ${onHost ? "memory" : "the GPU"}${plan.ranks > 1 ? ", on the rank with most" : ""}. All of it is taken before the first step.`;
+  byId("memory-text").textContent = `${size(all)} of ${onHost ? "memory" : "the GPU"}${plan.ranks > 1 ? ", on the fullest rank" : ""}. All of it is allocated before the first step.`;
   byId("memory-legend").append(...partsLegend(parts));
   byId("memory-bar").append(partsBar(parts, all, `Memory: ${size(all)}`));
 }
 
-/* The ways that were tried on steps of the run, the running way in bold. */
+/* The ways tried on steps of the run, the running way in bold. */
 function trials() {
   const found = plan.trials, saved = found && found.saved;
   byId("trials-title").parentNode.hidden = !found;
   if (!found) return;
-  /* A value and its uncertainty to the first digit of the latter; what is not known is a dash. */
+  /* A value and its uncertainty to the first digit of the latter; an unknown value is a dash. */
   const within = (value, half, unit) => {
     if (!isNumber(value)) return NONE;
     if (!isNumber(half)) return `${digits(value)}\u00a0${unit}`;
@@ -210,12 +210,12 @@ function trials() {
   };
   const share = key => (isNumber(saved[`${key}_uncertainty`]) ? within(100 * saved[key], 100 * saved[`${key}_uncertainty`], "%") : "an unknown share");
   byId("trials-text").textContent = (found.best === found.reference
-    ? `${found.best} is the best of the ways that were tried on steps of this run.`
+    ? `${found.best} is the best of the ways tried on steps of this run.`
     : !isNumber(saved.time_uncertainty)
-    ? `${found.best} took least in the one round that there was time for, which does not show what it saves against ${found.reference} execution.`
-    : `${found.best} saves ${share("time")} of the time and ${share("energy")} of the energy of a step against ${found.reference} execution, measured round by round on steps of this run.`) +
-    (found.changed ? ` These are the numbers of series ${found.series}, since the ${found.changed} of a step had changed.` : "") +
-    (found.unmet ? " No way that was tried is within what was asked for." : "");
+    ? `${found.best} took least in the only round that the time allowed, which does not show its saving compared with ${found.reference} execution.`
+    : `${found.best} saves ${share("time")} of the time and ${share("energy")} of the energy of a step compared with ${found.reference} execution, measured round by round on steps of this run.`) +
+    (found.changed ? ` These are the numbers of series ${found.series}, which began because the ${found.changed} of a step had changed.` : "") +
+    (found.unmet ? " No tried way meets the goal." : "");
   byId("trials-table").append(h("table", {}, caption("Time and energy of a step, run in each way"),
     h("thead", {}, h("tr", {}, ["way", "time of a step", "energy of a step", "steps measured"].map(text => h("th", { scope: "col" }, text)))),
     h("tbody", {}, list(found.ways).filter(way => way.rounds > 0).map(way => h("tr", {},
@@ -247,7 +247,7 @@ if (rows) {
   charts();
 } else {
   byId("headline").textContent = "No step has been logged yet.";
-  sayNext("open this page again later: each checkpoint of ", code("ergon train"), " writes it anew.");
+  sayNext("open this page again later: each checkpoint of ", code("ergon train"), " writes it again.");
   for (const id of ["loss-title", "speed-title", "optimizer-title"]) byId(id).parentNode.hidden = true;
 }
 trials();

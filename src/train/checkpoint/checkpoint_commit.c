@@ -1,5 +1,7 @@
-/* Checkpoints that are begun and finished: writes shares in the background, and gives the whole its
- * name. */
+/*
+ * Begins and finishes checkpoints: writes shares in the background, and gives the complete folder
+ * its name.
+ */
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/log.h"
@@ -28,8 +30,8 @@ static void sync_folder(const char *folder)
 }
 
 /*
- * Removes all but the one that was just written and `keep` - 1 before it, under another name first:
- * none is ever half there. Those of later steps are of a way that the run has left: it went on from
+ * Removes all except the latest one and `keep` - 1 before it. Renames each first, so that none is
+ * ever incomplete. Checkpoints of later steps belong to an abandoned course: the run continued from
  * an older one.
  */
 static void remove_old(const char *run, const char *newest, int keep)
@@ -55,7 +57,7 @@ static void remove_old(const char *run, const char *newest, int keep)
     erg_checkpoint_free_steps(leftovers);
 }
 
-/* The link `latest` in one step. */
+/* Replaces the link `latest` in one step. */
 static int point_latest(const char *run, const char *name, struct erg_error *err)
 {
     char *link = erg_file_path(run, "latest"), *temporary = erg_file_path(run, "latest.tmp");
@@ -68,7 +70,7 @@ static int point_latest(const char *run, const char *name, struct erg_error *err
     return result;
 }
 
-/* The folder gets its name, and is the newest. */
+/* Gives the folder its name, and makes it the newest. */
 static int commit(const struct erg_checkpoint_state *state, const char *run, const char *name,
                   const char *temporary, int keep, struct erg_error *err)
 {
@@ -80,7 +82,10 @@ static int commit(const struct erg_checkpoint_state *state, const char *run, con
     sync_folder(temporary);
     erg_text_printf(&old, "%s.tmp-old", folder);
     erg_checkpoint_remove(old.data);
-    /* One of this step is there if it was damaged, or the run went on from it and made no step. */
+    /*
+     * A checkpoint of this step exists if it was damaged, or if the run continued from it without a
+     * step.
+     */
     bool replaces = rename(folder, old.data) == 0;
     if (rename(temporary, folder) != 0)
         result = erg_fail(err, ERG_FAILED, "writing '%s': %s", folder, strerror(errno));
@@ -93,7 +98,7 @@ static int commit(const struct erg_checkpoint_state *state, const char *run, con
     sync_folder(run);
     struct erg_error of_link;
     if (point_latest(run, name, &of_link) != 0)
-        erg_log(ERG_LOG_WARNING, "%s; the checkpoint itself is there", of_link.message);
+        erg_log(ERG_LOG_WARNING, "%s; the checkpoint itself is complete", of_link.message);
     remove_old(run, name, keep);
     return 0;
 }
@@ -108,9 +113,9 @@ struct erg_checkpoint_writer {
     char *run, *temporary;
     char name[32];
     pthread_t thread;
-    bool threaded; /* whether it is to be joined */
+    bool threaded; /* the thread must be joined */
     atomic_bool written, given_up;
-    /* The result of this rank's share; it belongs to the writing thread until `written` is set. */
+    /* The result of this rank's share; owned by the writing thread until `written` is set. */
     json_t *pieces;
     int result;
     struct erg_error err;

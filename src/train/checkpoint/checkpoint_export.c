@@ -1,4 +1,4 @@
-/* Makes a model of the masters of all ranks. */
+/* Exports the masters of all ranks as a model. */
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/memory.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Rank 0 puts the pieces together. */
+/* Rank 0 assembles the pieces. */
 static int write_model(const char *folder, const char *pieces, const struct erg_job *job, bool bf16,
                        struct erg_error *err)
 {

@@ -1,4 +1,4 @@
-/* Checkpoints from inside: folders, manifests, and the pieces that ranks write and read. */
+/* Internals of checkpoints: folders, manifests, and the pieces that ranks write and read. */
 #ifndef ERG_TRAIN_CHECKPOINT_INTERNAL_H
 #define ERG_TRAIN_CHECKPOINT_INTERNAL_H
 
@@ -23,11 +23,11 @@ struct erg_checkpoint_manifest {
     uint64_t seed;
     long batch, sequence;
     char *model; /* architecture and sizes, as erg_checkpoint_model() writes them */
-    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not given */
+    char *data;  /* the source of samples (struct erg_checkpoint_state); NULL: not given */
     /* XXH3 of the document without its own key: the stored and the computed one. */
     uint64_t hash, found_hash;
     uint64_t config_hash; /* XXH3 of the config.json in the same folder */
-    bool has_config_hash; /* older ones say none */
+    bool has_config_hash; /* older manifests have none */
     struct erg_checkpoint_piece *pieces;
     size_t count, capacity;
 };
@@ -39,33 +39,40 @@ void erg_checkpoint_piece_name(char *text, size_t capacity,
 /* XXH3 of a manifest's keys and values except the hash itself, independent of white space. */
 uint64_t erg_checkpoint_manifest_hash(const json_t *document);
 
-/* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */
+/*
+ * "step-00001000" of a run, newest first, ended by NULL; `leftovers`: folders left by killed runs
+ * instead.
+ */
 char **erg_checkpoint_steps(const char *run, bool leftovers);
 void erg_checkpoint_free_steps(char **names);
 
 /* Removes a folder of files. */
 void erg_checkpoint_remove(const char *folder);
 
-/* World call: rank 0 makes an empty folder. */
+/* World call: rank 0 creates an empty folder. */
 int erg_checkpoint_make_folder(const char *folder, const struct erg_checkpoint_state *state,
                                struct erg_error *err);
-/* This rank's share of the first `kinds` kinds; *pieces: the written ones, also after a failure,
- * for example if another thread has set *given_up, which may be NULL. */
+/*
+ * Writes this rank's share of the first `kinds` kinds. *pieces: the written ones, even after a
+ * failure, for example if another thread has set *given_up, which may be NULL.
+ */
 int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_state *state,
                                int kinds, const atomic_bool *given_up, json_t **pieces,
                                struct erg_error *err);
-/* World call: the manifest, if all shares are there; `result`: of this rank's. */
+/* World call: writes the manifest if all shares were written; `result`: of this rank's share. */
 int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
                                   const struct erg_checkpoint_place *place,
                                   const struct erg_checkpoint_state *state, json_t *pieces,
                                   int result, struct erg_error *err);
 
-/* World call: a checkpoint of the first `kinds` kinds in a folder, which rank 0 makes. */
+/*
+ * World call: writes a checkpoint of the first `kinds` kinds into a folder, which rank 0 creates.
+ */
 int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
                                 const struct erg_checkpoint_place *place,
                                 const struct erg_checkpoint_state *state, int kinds,
                                 struct erg_error *err);
-/* World call: PREFIX.tmp-NUMBER, the same on all ranks; to be freed, also after a failure. */
+/* World call: PREFIX.tmp-NUMBER, the same on all ranks; free it, even after a failure. */
 int erg_checkpoint_temporary(char **name, const char *prefix,
                              const struct erg_checkpoint_state *state, struct erg_error *err);
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Files of a checkpoint that are open. */
+/* Open files of a checkpoint. */
 struct files {
     const char *folder;
     struct {
@@ -56,7 +56,7 @@ static const struct erg_safetensors *open_file(struct files *files, const char *
     return &files->open.items[files->open.count - 1].set;
 }
 
-/* The values of a piece, checked; to be freed. NULL after a failure. */
+/* The checked values of a piece; free them. NULL after a failure. */
 static float *read_piece(struct files *files, const struct erg_checkpoint_piece *piece,
                          struct erg_error *err)
 {
@@ -75,8 +75,8 @@ static float *read_piece(struct files *files, const struct erg_checkpoint_piece 
     }
     if (XXH3_64bits(tensor->data, tensor->bytes) != piece->hash) {
         erg_fail(err, ERG_FAILED,
-                 "%s/%s: the piece '%s' is damaged: its hash is not the manifest's", files->folder,
-                 piece->file, name);
+                 "%s/%s: the piece '%s' is damaged: its hash differs from the manifest's",
+                 files->folder, piece->file, name);
         return NULL;
     }
     float *values = erg_xmalloc((size_t)tensor->bytes);
@@ -121,7 +121,7 @@ static int copy_common(struct files *files, const struct erg_checkpoint_piece *p
 static int load_kind(struct files *files, const struct erg_checkpoint_manifest *manifest, int kind,
                      const struct erg_checkpoint_state *state, float *values, struct erg_error *err)
 {
-    memset(values, 0, state->weights->state * sizeof *values); /* padding is in no checkpoint */
+    memset(values, 0, state->weights->state * sizeof *values); /* checkpoints contain no padding */
     for (size_t i = 0; i < state->spans->count; i++) {
         const struct erg_weight_span *span = &state->spans->items[i];
         uint64_t covered = 0, wanted = (uint64_t)span->rows * span->columns;
@@ -140,7 +140,7 @@ static int load_kind(struct files *files, const struct erg_checkpoint_manifest *
     return 0;
 }
 
-/* Whether it is of the same model and data. */
+/* Checks that it is of the same model and data. */
 static int check_job(const char *folder, const struct erg_checkpoint_manifest *manifest,
                      const struct erg_job *job, const struct erg_checkpoint_state *state,
                      struct erg_error *err)
@@ -175,7 +175,7 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
     return result || erg_model_file_check_config(folder, job, &terms, err) ? -1 : 0;
 }
 
-/* The config describes the trained run, if it is the written one. */
+/* Checks the config's hash: only the original describes the trained run. */
 static int check_config_hash(const char *folder, const struct erg_checkpoint_manifest *manifest,
                              struct erg_error *err)
 {
@@ -186,8 +186,9 @@ static int check_config_hash(const char *folder, const struct erg_checkpoint_man
         size_t length;
         result = erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err);
         if (result == 0 && XXH3_64bits(text, length) != manifest->config_hash)
-            result = erg_fail(err, ERG_FAILED,
-                              "%s: this file is damaged: its hash is not the manifest's", path);
+            result =
+                erg_fail(err, ERG_FAILED,
+                         "%s: this file is damaged: its hash differs from the manifest's", path);
         free(text);
     }
     free(path);
@@ -208,7 +209,7 @@ int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manif
     if (result == 0 && (*manifest)->hash != (*manifest)->found_hash) {
         result = erg_fail(err, ERG_FAILED,
                           "%s: this manifest is damaged: its hash is %016" PRIx64
-                          ", expected the %016" PRIx64 " that it gives",
+                          ", expected %016" PRIx64 ", which it contains",
                           path, (*manifest)->found_hash, (*manifest)->hash);
     }
     if (result == 0)
@@ -234,7 +235,7 @@ int erg_checkpoint_read_pieces(const char *folder, const struct erg_checkpoint_m
     return result;
 }
 
-/* World call. *damaged: the failure is of this checkpoint, and another one may do. */
+/* World call. *damaged: only this checkpoint failed, and another one may work. */
 static int load_one(const char *folder, const struct erg_job *job,
                     struct erg_checkpoint_place *place, const struct erg_checkpoint_state *state,
                     bool *damaged, struct erg_error *err)
@@ -252,17 +253,16 @@ static int load_one(const char *folder, const struct erg_job *job,
     return erg_rendezvous_agree(state->rendezvous, result, err);
 }
 
-/* ---- which one ---- */
+/* ---- choice ---- */
 
-/* Checkpoints that may be taken, in this order; a name is "." where the folder is one itself. */
+/* Candidates in order; the name is "." if the folder itself is a checkpoint. */
 struct candidates {
-    bool behind_link; /* they are in the folder of the run's link `latest`, which the caller
-                       * named */
+    bool behind_link; /* the caller named a run's link `latest`; they are in that run's folder */
     size_t count;
     char (*names)[32];
 };
 
-/* The folder that a path lies in, and its last part; both to be freed. */
+/* The folder of a path, and its last part; free both. */
 static void split(const char *path, char **folder, char **last)
 {
     size_t end = strlen(path);
@@ -277,7 +277,7 @@ static void split(const char *path, char **folder, char **last)
                           : erg_xstrdup(".");
 }
 
-/* Whether a path is a run's link to its newest checkpoint, whose name then is in `newest`. */
+/* Whether a path is a run's link to its newest checkpoint; `newest` gets that name. */
 static bool is_latest(const char *path, char newest[32])
 {
     char *folder, *last;
@@ -291,7 +291,7 @@ static bool is_latest(const char *path, char newest[32])
     return strncmp(newest, "step-", strlen("step-")) == 0;
 }
 
-/* Those of a run that are not newer than `newest`, NULL: all. */
+/* Lists checkpoints of a run that are not newer than `newest`; NULL: all. */
 static int look_in_run(struct candidates *candidates, const char *run, const char *newest,
                        struct erg_error *err)
 {
@@ -341,7 +341,8 @@ static int look(struct candidates *candidates, const char *path, struct erg_erro
     return 0;
 }
 
-/* World call. Rank 0 looks: on another machine a folder may be seen later, and all take the same.
+/*
+ * World call. Only rank 0 looks, so that all use the same: another machine may see a folder later.
  */
 static int find_candidates(struct candidates *candidates, const char *path,
                            const struct erg_checkpoint_state *state, struct erg_error *err)
@@ -367,7 +368,7 @@ static int find_candidates(struct candidates *candidates, const char *path,
                : 0;
 }
 
-/* The folder of one of them, to be freed. */
+/* The folder of a candidate; free it. */
 static char *folder_of(const struct candidates *candidates, size_t i, const char *path)
 {
     char *run, *last;
@@ -399,7 +400,7 @@ int erg_checkpoint_load(const char *path, const struct erg_job *job,
             continue;
         }
         if (i + 1 < count && state->rank == 0)
-            erg_log(ERG_LOG_WARNING, "%s; using the checkpoint before it", err->message);
+            erg_log(ERG_LOG_WARNING, "%s; using the previous checkpoint", err->message);
         free(step);
     }
     free(candidates.names);

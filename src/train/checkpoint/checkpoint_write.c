@@ -19,7 +19,7 @@
 
 /* ---- the state ---- */
 
-/* Pieces of this rank in the order in which they are written. */
+/* Pieces of this rank in writing order. */
 struct piece_source {
     const struct erg_checkpoint_state *state;
     const struct erg_weight_span **spans; /* [count] */
@@ -33,12 +33,12 @@ static const float *values_of(const struct erg_checkpoint_state *state, int kind
     return kind == 0 ? state->master : kind == 1 ? state->m : state->v;
 }
 
-/* Pieces are [outputs, inputs], however the checkpoint of the model keeps them. */
+/* Pieces are [outputs, inputs], even if the model's checkpoint stores them transposed. */
 static int fill(void *context, size_t index, float *values, struct erg_error *err)
 {
     struct piece_source *source = context;
     if (source->given_up && atomic_load(source->given_up))
-        return erg_fail(err, ERG_FAILED, "writing a checkpoint: it was given up");
+        return erg_fail(err, ERG_FAILED, "writing a checkpoint: it was abandoned");
     struct erg_checkpoint_piece *piece = &source->pieces[index];
     const struct erg_weight_span *span = source->spans[index];
     const float *from = values_of(source->state, piece->kind);
@@ -49,7 +49,7 @@ static int fill(void *context, size_t index, float *values, struct erg_error *er
     return 0;
 }
 
-/* All that no other rank writes. */
+/* Lists all pieces that no other rank writes. */
 static void list_pieces(struct piece_source *source, int kinds, const char *file)
 {
     const struct erg_weight_spans *spans = source->state->spans;
@@ -124,7 +124,7 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = 0; i < world; i++)
         most = lengths[i] > most ? lengths[i] : most;
-    most = result == 0 ? most : length; /* after a failure nothing is known of the others */
+    most = result == 0 ? most : length; /* after a failure the other lengths are unknown */
     char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
     memcpy(mine, own, length + 1);
     if (result == 0)
@@ -183,7 +183,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
     return result;
 }
 
-/* The files as at the start of the run, even if they changed since. */
+/* Writes the files as they were at the start of the run, even if they have changed since. */
 static int write_inputs(const char *folder, const struct erg_job *job,
                         const struct erg_checkpoint_state *state, struct erg_error *err)
 {
@@ -243,7 +243,7 @@ void erg_checkpoint_free_steps(char **names)
     free(names);
 }
 
-/* A full disk is noticed before anything is written. */
+/* Detects a full disk before anything is written. */
 static int check_space(const char *folder, const struct erg_checkpoint_state *state, int kinds,
                        struct erg_error *err)
 {

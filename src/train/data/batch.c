@@ -1,4 +1,4 @@
-/* Batches: opens the data of a job and deals it to microbatches. */
+/* Batches: opens the data of a job and distributes it to microbatches. */
 #include "train/data/batch.h"
 
 #include "base/memory.h"
@@ -50,7 +50,7 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
         if (batches->order.sets[i].samples == 0)
             return erg_fail(err, ERG_FAILED,
                             "%s: key '%s[%zu].file': %llu tokens are too few for one sequence "
-                            "of %llu and the token behind it",
+                            "of %llu and the token after it",
                             job->path, files->key, i, (unsigned long long)set->tokens,
                             (unsigned long long)sequence);
     }
@@ -81,7 +81,7 @@ void erg_batches_release(struct erg_batches *batches)
     *batches = (struct erg_batches){0};
 }
 
-/* Puts a rank's tokens of the sample in the window behind those that are there. */
+/* Appends a rank's tokens of the sample in the window. */
 static void take_tokens(const struct erg_batches *batches, long context_place, int32_t **ids,
                         int32_t **targets)
 {

@@ -31,7 +31,7 @@ uint64_t erg_order_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64
     return index;
 }
 
-/* Which set the next sample is of: the lowest of those that are furthest behind. */
+/* The set of the next sample: the first of those that are furthest behind. */
 static size_t next_set(const struct erg_data_order *order)
 {
     size_t best = 0;

@@ -1,10 +1,11 @@
 /*
  * The order of data: the sample and the set for each place of a run. It is a function of the number
- * of samples that came before, so one integer resumes a run on any layout.
+ * of earlier samples, so one integer resumes a run on any layout.
  *
  * A set of n tokens has (n - 1) / S samples of S tokens; sample k has the inputs [k S, k S + S) and
- * the targets one further. In epoch e its samples come in the order of a permutation of (seed, e):
- * a Feistel network of six rounds, walked until the result is a sample (Black and Rogaway 2002).
+ * targets one position later. In epoch e its samples come in the order of a permutation of (seed,
+ * e): a Feistel network of six rounds, iterated until the result is a sample (Black and Rogaway
+ * 2002).
  *
  * With several weighted sets the next sample comes from the set that is furthest behind its share.
  */
@@ -19,9 +20,9 @@
 uint64_t erg_order_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t index);
 
 struct erg_order_set {
-    double weight;    /* of all sets together 1 */
+    double weight;    /* the sum over all sets is 1 */
     uint64_t samples; /* at least 1 */
-    uint64_t dealt;   /* samples that came before */
+    uint64_t dealt;   /* samples dealt so far */
 };
 
 struct erg_data_order {
@@ -29,7 +30,7 @@ struct erg_data_order {
     bool shuffle;
     struct erg_order_set *sets; /* borrowed */
     size_t count;
-    uint64_t next; /* samples that were dealt, of all sets */
+    uint64_t next; /* samples dealt so far, from all sets */
 };
 
 struct erg_order_place {
@@ -40,7 +41,10 @@ struct erg_order_place {
 /* The next sample; counts it. */
 struct erg_order_place erg_order_deal(struct erg_data_order *order);
 
-/* As if `samples` had been dealt. Time as samples for several sets, none for one. */
+/*
+ * Sets the state as if `samples` had been dealt. Takes time in proportion to `samples` for several
+ * sets, constant time for one.
+ */
 void erg_order_seek(struct erg_data_order *order, uint64_t samples);
 
 #endif

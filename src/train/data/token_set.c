@@ -17,7 +17,7 @@
 enum { LLMC_WORDS = 256, LLMC_MAGIC_16 = 20240520, LLMC_MAGIC_32 = 20240801 };
 
 struct erg_token_file {
-    char *path, *index; /* of Megatron's data; else NULL */
+    char *path, *index; /* for Megatron's data; otherwise NULL */
     void *mapped;
     size_t length;
     const unsigned char *tokens;
@@ -48,7 +48,7 @@ static uint64_t get(const unsigned char *at, size_t bytes)
     return value;
 }
 
-/* Bytes of each type of Megatron's that is one of tokens; 0: none. */
+/* Bytes of each of Megatron's types for tokens; 0: not a type for tokens. */
 static size_t bytes_of_type(int type)
 {
     static const size_t bytes[] = {0, 1, 0, 0, 4, 8, 0, 0, 2};
@@ -70,7 +70,7 @@ int erg_token_index_parse(struct erg_token_index *index, const char *name, const
             "%s: byte 17: tokens of type %d, expected 1 (uint8), 4 (int32), 5 (int64) or "
             "8 (uint16)",
             name, index->type);
-    /* Sizes by division, which does not overflow. */
+    /* Compares by division, which does not overflow. */
     if (n > (length - 34) / 12 || documents > (length - 34 - 12 * n) / 8)
         return erg_fail(err, ERG_FAILED,
                         "%s: %" PRIu64 " sequences and %" PRIu64
@@ -87,7 +87,7 @@ int erg_token_index_parse(struct erg_token_index *index, const char *name, const
         if (get(offsets + 8 * i, 8) != end)
             return erg_fail(err, ERG_FAILED,
                             "%s: sequence %" PRIu64 " begins at byte %" PRIu64 ", expected %" PRIu64
-                            ", where the one before ends",
+                            ", where the previous one ends",
                             name, i, get(offsets + 8 * i, 8), end);
         end += (uint64_t)count * index->token_bytes;
     }
@@ -165,7 +165,7 @@ static int open_plain(struct erg_token_file *file, enum erg_token_type type, str
     return 0;
 }
 
-/* PREFIX.idx of PREFIX or PREFIX.bin; NULL: there is none. */
+/* The path PREFIX.idx for PREFIX or PREFIX.bin; NULL: it does not exist. */
 static char *index_of(const char *path)
 {
     size_t length = strlen(path);
@@ -233,7 +233,7 @@ static int64_t token_at(const struct erg_token_file *file, uint64_t place)
     return (int64_t)value;
 }
 
-/* " (token N of sequence M)" where the file is Megatron's, else nothing. */
+/* Adds " (token N of sequence M)" if the file is Megatron's; otherwise nothing. */
 static void say_sequence(struct erg_text *out, const struct erg_token_file *file, uint64_t place)
 {
     char *bytes;
@@ -286,6 +286,6 @@ int erg_token_set_read(const struct erg_token_set *set, uint64_t first, size_t c
     }
     return done == count ? 0
                          : erg_fail(err, ERG_FAILED,
-                                    "the set has %" PRIu64 " tokens, expected %zu more behind them",
+                                    "the set has %" PRIu64 " tokens, expected %zu more after them",
                                     set->tokens, count - done);
 }

@@ -80,7 +80,7 @@ static int flush(struct erg_token_writer *writer, struct erg_error *err)
     return bytes ? erg_file_append(&writer->bin, writer->buffer, bytes, err) : 0;
 }
 
-/* The lowest bytes of a number, little-endian. */
+/* Stores the lowest bytes of a number, little-endian. */
 static unsigned char *put(unsigned char *at, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -148,7 +148,7 @@ int erg_token_writer_close(struct erg_token_writer *writer, struct erg_error *er
         erg_token_writer_abandon(writer);
         return -1;
     }
-    /* The index comes last: without it PREFIX.bin is not taken for a data set. */
+    /* The index comes last: without it PREFIX.bin is not a data set. */
     int result = erg_file_commit(&writer->bin, err);
     if (result == 0 && write_index(writer, err) != 0) {
         unlink(writer->bin_path);

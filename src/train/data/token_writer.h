@@ -1,6 +1,6 @@
 /*
- * Token files: what `ergon tokenize` writes, Megatron's indexed data. PREFIX.bin holds the tokens
- * of all documents and nothing else, PREFIX.idx their lengths and places:
+ * Token files: the output of `ergon tokenize`, Megatron's indexed data. PREFIX.bin holds only the
+ * tokens of all documents, PREFIX.idx their lengths and offsets:
  *
  *     offset   type     content
  *     0        9 bytes  "MMIDIDX\0\0"
@@ -25,14 +25,14 @@
 struct erg_token_writer;
 
 /*
- * `words`: the upper limit of ids, exclusive. Up to 65,536 words a token is a uint16, beyond an
- * int32. The two files appear with their names when the writer is closed. Refuses a prefix if one
- * of them exists.
+ * `words`: the upper limit of ids, exclusive. Up to 65,536 words a token is a uint16, beyond that
+ * an int32. The two files get their names when the writer is closed. Refuses a prefix if one of
+ * them exists.
  */
 int erg_token_writer_open(struct erg_token_writer **writer, const char *prefix, long words,
                           struct erg_error *err);
 
-/* A document: at most 2^31 - 1 tokens, each of [0, words). */
+/* Adds a document: at most 2^31 - 1 tokens, each in [0, words). */
 int erg_token_writer_add(struct erg_token_writer *writer, const int32_t *ids, size_t count,
                          struct erg_error *err);
 
@@ -42,7 +42,7 @@ struct erg_token_totals {
 };
 struct erg_token_totals erg_token_writer_totals(const struct erg_token_writer *writer);
 
-/* Finishes both files; after a failure neither is there. Frees the writer. */
+/* Finishes both files; after a failure neither exists. Frees the writer. */
 int erg_token_writer_close(struct erg_token_writer *writer, struct erg_error *err);
 
 /* Frees the writer and leaves no file. */

@@ -1,9 +1,9 @@
-/* Texts to token files, by a model's tokenizer. */
+/* Converts texts to token files with a model's tokenizer. */
 #include "train/data/tokenize.h"
 
 #include "base/text.h"
 
-/* The token that ends a document: as asked for, else as the model's folder says. */
+/* The token that ends a document: the requested one, otherwise that of the model's folder. */
 static int find_end(long *end, const struct erg_tokenizer *tokenizer, const char *model,
                     const char *asked, struct erg_error *err)
 {

@@ -9,8 +9,8 @@ struct erg_tokenize_input {
     const char *const *files; /* texts, or JSON lines */
     size_t file_count;
     const char *output; /* PREFIX of the .bin and the .idx */
-    const char *key;    /* of a document's text in JSON lines; NULL: a file is a text */
-    const char *end;    /* id or text of the token behind a document; NULL: the model's */
+    const char *key;    /* key of a document's text in JSON lines; NULL: each file is one text */
+    const char *end;    /* id or text of the token after a document; NULL: the model's */
 };
 
 /* Afterwards *corpus contains only its counts; the tokens are in the files. */

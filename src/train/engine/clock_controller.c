@@ -1,4 +1,4 @@
-/* Sets clocks when the instruction before has ended. */
+/* Sets clocks when the previous instruction has ended. */
 #include "train/engine/clock_controller.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@ struct request {
     int64_t asked_ns;
 };
 
-/* Requests in the order of their dues, in a ring that grows. */
+/* Requests in order of their dues, in a growing ring. */
 struct request_ring {
     struct request *items;
     size_t first, count, capacity;
@@ -27,13 +27,13 @@ struct erg_clock_controller {
     struct erg_clock_controller_options options;
     struct erg_clock_thread *thread;
 
-    /* The thread's own. */
-    int64_t looked_ns; /* what waits was not due then, unless it was asked for later */
-    int due_mhz;       /* the latest that was due; 0: none */
+    /* Used by the thread only. */
+    int64_t looked_ns; /* time of the latest check; requests waiting then were not due */
+    int due_mhz;       /* the latest due clock; 0: none */
 
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* protects all below */
     struct request_ring ring;
-    int last_mhz; /* that was asked for; 0: none */
+    int last_mhz; /* the latest requested clock; 0: none */
     uint64_t last_due;
     uint64_t asked, skipped, superseded;
 };
@@ -53,7 +53,7 @@ static void push(struct request_ring *ring, struct request request)
     ring->items[(ring->first + ring->count++) % ring->capacity] = request;
 }
 
-/* Takes all that are due, and gives the latest one; how many they were. */
+/* Removes all due requests; gives the latest one and returns their number. */
 static size_t take_due(struct request_ring *ring, uint64_t finished, struct request *latest)
 {
     size_t taken = 0;
@@ -152,7 +152,7 @@ int erg_clock_controller_ask(struct erg_clock_controller *controller, int clock_
     } else if (clock_mhz != 0) {
         controller->last_mhz = clock_mhz;
         push(&controller->ring, (struct request){clock_mhz, due, erg_now_ns()});
-        wakes = controller->ring.count == 1; /* while others wait, the thread looks by itself */
+        wakes = controller->ring.count == 1; /* while others wait, the thread checks by itself */
     }
     pthread_mutex_unlock(&controller->lock);
     if (wakes)

@@ -4,7 +4,7 @@
  *
  * Element i of a tensor: key = erg_hash_u64(seed, erg_hash_text(name)); the twelve 16-bit quarters
  * of outputs 3i, 3i + 1, 3i + 2 of SplitMix64 from the state `key` add up to s; the value is mean +
- * deviation (s - 393210) / 65536, rounded once. That is normal enough: within 6 deviations, with
+ * deviation (s - 393210) / 65536, rounded once. This is close to normal: within 6 deviations, with
  * variance 1 - 2e-10.
  *
  * Matrices have the deviation of the model's config, default: 0.02, and proj and fc2 that over

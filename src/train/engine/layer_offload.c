@@ -7,14 +7,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* A direction: its stream, and its copy that the passes have not waited for. */
+/* A direction: its stream, and its copy for which the passes have not yet waited. */
 struct offload_lane {
     enum erg_lane lane;
     struct erg_stream *stream;
-    struct erg_event *reached; /* the passes' queued work when it began */
-    struct erg_event *moved;   /* it has ended */
+    struct erg_event *reached; /* the passes' queued work at its start */
+    struct erg_event *moved;   /* the copy has ended */
     const struct erg_memory_copy *open;
-    size_t next; /* of the list */
+    size_t next; /* index in the list */
 };
 
 struct erg_offload {
@@ -22,14 +22,14 @@ struct erg_offload {
     struct erg_memory_copies copies;
     size_t bytes; /* of a copy */
     bool forward_alone;
-    size_t at; /* layers of the step whose operations have been queued */
+    size_t at; /* number of the step's layers queued so far */
     struct offload_lane out, in;
-    size_t out_pass; /* whose layer is copied out */
-    size_t returned; /* copies in of the step, begun so far */
+    size_t out_pass; /* pass whose layer is copied out */
+    size_t returned; /* copies in that the step has begun */
     char *host;
     bool *host_taken; /* [host_count] */
     size_t host_count, most_layers;
-    size_t *host_of; /* [chunks][microbatches][most_layers]: where a layer is there */
+    size_t *host_of; /* [chunks][microbatches][most_layers]: place of a layer in host memory */
     char *reads;     /* where a layer's backward pass reads the returned tensors, or NULL */
 };
 
@@ -59,7 +59,7 @@ static void close_lane(struct erg_offload *offload, struct offload_lane *lane)
 
 static int move(void *context, size_t pass, size_t layer, bool done, struct erg_error *err);
 
-/* Memory that was not written yet holds NaN, for tests. */
+/* Fills unwritten memory with NaN, for tests. */
 static int spoil(struct erg_offload *offload, void *memory, size_t bytes, struct erg_error *err)
 {
     struct erg_backend *backend = offload->options.backend;
@@ -155,7 +155,7 @@ static char *host_memory(struct erg_offload *offload, const struct erg_memory_co
     return offload->host + *host_of(offload, copy) * offload->bytes;
 }
 
-/* The next copy of a direction if it begins at this place; NULL: none does. */
+/* The next copy of a direction if it begins here; NULL: none. */
 static const struct erg_memory_copy *next_copy(struct erg_offload *offload,
                                                struct offload_lane *lane)
 {
@@ -168,8 +168,10 @@ static const struct erg_memory_copy *next_copy(struct erg_offload *offload,
     return lane->open = &copies->items[lane->next++];
 }
 
-/* Copies after the work that the passes have queued so far: then the source of a copy out is
- * written, and the last reader of a copy in's place has finished. */
+/*
+ * Copies after the passes' work queued so far: then the source of a copy out is written, and the
+ * last reader of a copy in's buffer has finished.
+ */
 static int begin(struct erg_offload *offload, struct offload_lane *lane, void *to, const void *from,
                  struct erg_error *err)
 {
@@ -188,7 +190,7 @@ static int begin(struct erg_offload *offload, struct offload_lane *lane, void *t
                : 0;
 }
 
-/* Whether the open copy of a direction must have ended here; the passes then wait for it. */
+/* If the open copy of a direction must end here, the passes wait for it; *ended: whether it did. */
 static int end(struct erg_offload *offload, struct offload_lane *lane, bool *ended,
                struct erg_error *err)
 {
@@ -267,7 +269,7 @@ static int move(void *context, size_t pass, size_t layer, bool done, struct erg_
 {
     struct erg_offload *offload = context;
     if (offload->forward_alone) {
-        /* The layer has read the input from the layer before. */
+        /* The layer has read the previous layer's output. */
         if (done && layer > 0)
             erg_stage_give_moved(offload->options.stage, pass, layer - 1);
         return 0;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In memory of the device. */
+/* In device memory. */
 struct optimizer_scalars {
     double squares;
     struct erg_ops_update update;
@@ -24,15 +24,15 @@ struct element_ranges {
 struct erg_optimizer {
     struct erg_optimizer_options options;
     const struct erg_weights *weights;
-    struct erg_stream *stream;     /* of sums and gathers */
-    struct erg_event *reached;     /* what another stream has queued so far */
+    struct erg_stream *stream;     /* for sums and gathers */
+    struct erg_event *reached;     /* work that another stream has queued so far */
     struct erg_event **gathered;   /* [buckets] */
-    struct element_ranges counted; /* of all weights: whose squares this rank adds up */
+    struct element_ranges counted; /* ranges of all weights whose squares this rank sums */
 
-    float *state; /* of the device, as are the scalars and the scratch */
+    float *state; /* on the device, like the scalars and the scratch */
     struct optimizer_scalars *scalars;
     void *scratch;
-    struct optimizer_scalars of_host; /* stays while copies are queued */
+    struct optimizer_scalars of_host; /* must stay valid while copies are queued */
 };
 
 /* ---- opening ---- */
@@ -158,7 +158,7 @@ static int follow_passes(struct erg_optimizer *optimizer, struct erg_error *err)
                               optimizer->options.stream, err);
 }
 
-/* A piece of a step on the timeline. */
+/* Begins a span of a step on the timeline. */
 static int begin_span(struct erg_optimizer *optimizer, enum erg_lane lane, enum erg_span_kind kind,
                       struct erg_error *err)
 {
@@ -187,7 +187,7 @@ static int sum(struct erg_optimizer *optimizer, struct erg_group *group,
     return group ? backend->table->exchange(backend, group, &exchange, optimizer->stream, err) : 0;
 }
 
-/* Ranks with the same keys and values have each the gradients of its own queries. */
+/* Each rank with the same keys and values has the gradients of its own queries. */
 static int sum_keys(struct erg_optimizer *optimizer, long layer, struct erg_error *err)
 {
     static const enum erg_tensor tensors[] = {ERG_TENSOR_QKV, ERG_TENSOR_QKV_BIAS};
@@ -235,9 +235,9 @@ float *erg_optimizer_tied(struct erg_optimizer *optimizer)
 }
 
 /*
- * Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
- * Both stages do that behind all other sums, since the first is the last to end: behind the
- * embedding, and on the last stage behind the vectors.
+ * Embedding and head of a tied model have the same layout on their stages: each share is summed
+ * over the two. Both stages do that after all other sums, since the first stage ends last: after
+ * the embedding, and on the last stage after the vectors.
  */
 static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *told,
                     struct erg_error *err)
@@ -307,7 +307,7 @@ static void *values_at(const struct erg_optimizer *optimizer, size_t element)
            element * optimizer->options.backend->element_bytes;
 }
 
-/* Every rank's share of each bucket, in the order in which a forward pass reads them. */
+/* Gathers every rank's share of each bucket, in the order in which a forward pass reads them. */
 static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
 {
     struct erg_backend *backend = optimizer->options.backend;
@@ -371,7 +371,7 @@ int erg_optimizer_round(struct erg_optimizer *optimizer, struct erg_error *err)
                : 0;
 }
 
-/* The padding after a weight is 0 and stays so: kernels process eight elements at a time. */
+/* The padding after a weight is 0 and stays 0: kernels process eight elements at a time. */
 static int update_part(struct erg_optimizer *optimizer, const struct erg_weight *weight,
                        struct erg_error *err)
 {

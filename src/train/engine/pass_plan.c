@@ -1,4 +1,4 @@
-/* From the options of a plan to the work of a stage. */
+/* Converts the options of a plan to the work of a stage. */
 #include "train/engine/pass_plan.h"
 
 #include "base/memory.h"
@@ -51,7 +51,7 @@ static int add_program(struct erg_pass_plan *passes, const struct erg_job *job,
     return 0;
 }
 
-/* The programs of this stage's instructions at all points of a method. */
+/* Adds the programs of this stage's instructions at all points of a method. */
 static int add_programs(struct erg_pass_plan *passes, const struct erg_plan_method *method,
                         const struct erg_job *job, const struct erg_workload_request *request,
                         struct erg_error *err)

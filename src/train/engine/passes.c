@@ -1,4 +1,4 @@
-/* Runs the instructions of a stage, and passes messages to its neighbours. */
+/* Runs the instructions of a stage, and sends messages to its neighbours. */
 #include "train/engine/passes.h"
 
 #include "base/memory.h"
@@ -57,7 +57,7 @@ static bool receives(const struct erg_pass_list *list, const struct erg_instruct
     return virtual_stage(list, pass) != (pass->direction == ERG_FORWARD ? 0 : last);
 }
 
-/* Whether it ends with one. */
+/* Whether a pass ends with a message. */
 static bool sends(const struct erg_pass_list *list, const struct erg_instruction *pass)
 {
     const struct erg_pipeline *pipeline = &list->schedule.pipeline;
@@ -65,7 +65,7 @@ static bool sends(const struct erg_pass_list *list, const struct erg_instruction
     return virtual_stage(list, pass) != (pass->direction == ERG_FORWARD ? last : 0);
 }
 
-/* The next pass of a direction at or after `from`; the count: none. */
+/* The next pass of a direction at or after `from`; list->count: none. */
 static size_t next_of(const struct erg_pass_list *list, size_t from, enum erg_direction direction)
 {
     while (from < list->count && list->items[from].direction != direction)
@@ -73,7 +73,7 @@ static size_t next_of(const struct erg_pass_list *list, size_t from, enum erg_di
     return from;
 }
 
-/* An input is received ahead of the forward that comes next after item `from` - 1. */
+/* The next forward from item `from` on, whose input is received in advance. */
 static size_t awaited(const struct erg_pass_list *list, size_t from)
 {
     size_t next = next_of(list, from, ERG_FORWARD);
@@ -82,13 +82,13 @@ static size_t awaited(const struct erg_pass_list *list, size_t from)
 
 /* ---- opening ---- */
 
-/* One end of a channel: its group, its stream, and the buffers that take turns. */
+/* One end of a channel: its group, its stream, and its alternating buffers. */
 struct channel_end {
     enum erg_lane lane;
     struct erg_group *group;
     struct erg_stream *stream;
     void *buffers[2];
-    struct erg_event *moved[2]; /* the buffer's message has been sent, or has come */
+    struct erg_event *moved[2]; /* the buffer's message has been sent or received */
     size_t turn;
 };
 
@@ -96,9 +96,9 @@ struct erg_passes {
     struct erg_passes_options options;
     size_t message; /* elements */
     struct channel_end input, output, d_output, d_input;
-    struct erg_event *reached; /* the work on the stream of the passes so far */
-    size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
-    struct erg_event **worked; /* [2 * instructions]: begin and end of each; NULL: not needed */
+    struct erg_event *reached; /* the passes' work queued so far */
+    size_t *pass_of;           /* [chunks * microbatches]: open pass of the stage */
+    struct erg_event **worked; /* [2 * instructions]: begin and end of each; NULL: not requested */
 };
 
 static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg_lane lane,
@@ -107,7 +107,7 @@ static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg
     struct erg_backend *backend = passes->options.backend;
     end->lane = lane;
     end->group = group;
-    end->turn = 1; /* the first message goes from the first buffer */
+    end->turn = 1; /* the first message uses the first buffer */
     if (!group)
         return 0;
     return backend->table->stream_new(backend, &end->stream, true, err) ||
@@ -126,7 +126,7 @@ static void close_end(struct erg_passes *passes, struct channel_end *end)
     backend->table->stream_free(backend, end->stream);
 }
 
-/* An existing end gets the first `count` buffers of a kind. */
+/* Gives an existing end the first `count` buffers of a kind. */
 static void place_buffers(struct erg_passes *passes, struct channel_end *end,
                           enum erg_static_buffer kind, size_t count)
 {
@@ -138,7 +138,7 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
         end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
 }
 
-/* Events around each instruction. */
+/* Creates events around each instruction. */
 static int open_worked(struct erg_passes *passes, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
@@ -243,12 +243,12 @@ static int await(struct erg_passes *passes, struct erg_event *event, struct erg_
     return backend->table->event_wait(backend, event, passes->options.stream, err);
 }
 
-/* The next buffer to be sent from, once its message before has left. */
+/* The next buffer to send from, after its previous message was sent. */
 static int next_buffer(struct erg_passes *passes, struct channel_end *end, void **buffer,
                        struct erg_error *err)
 {
     end->turn = !end->turn;
-    assert(end->group); /* only ends that there are send */
+    assert(end->group); /* only existing ends send */
     *buffer = end->buffers[end->turn];
     return await(passes, end->moved[end->turn], err);
 }
@@ -260,7 +260,7 @@ static size_t *pass_of(struct erg_passes *passes, const struct erg_instruction *
     return &passes->pass_of[instruction->chunk * microbatches + instruction->microbatch];
 }
 
-/* Opens the pass of the forward that comes next, if it is to be received, and receives it. */
+/* Opens the pass of the next forward if it receives an input, and receives it. */
 static int receive_ahead(struct erg_passes *passes, size_t from, struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
@@ -273,7 +273,7 @@ static int receive_ahead(struct erg_passes *passes, size_t from, struct erg_erro
                     erg_stage_input(passes->options.stage, pass), err);
 }
 
-/* The gradient of the next backward that has one to receive. */
+/* Receives the gradient of the next backward that needs one. */
 static int receive_gradient(struct erg_passes *passes, size_t from, struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
@@ -295,7 +295,7 @@ static int note_work(struct erg_passes *passes, size_t event, struct erg_error *
                           : 0;
 }
 
-/* A pass on the timeline. */
+/* Begins a pass on the timeline. */
 static int begin_pass(struct erg_passes *passes, size_t index, struct erg_error *err)
 {
     const struct erg_instruction *item = &passes->options.list->items[index];
@@ -323,7 +323,7 @@ static int end_pass(struct erg_passes *passes, size_t index, struct erg_error *e
                : 0;
 }
 
-/* How an instruction runs. */
+/* The program of an instruction. */
 static const struct erg_stage_program *program_of(const struct erg_passes *passes, size_t index)
 {
     const struct erg_pass_plan *plan = passes->options.plan;
@@ -399,8 +399,10 @@ int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
     return 0;
 }
 
-/* Instruction `index` of a step runs at its clock, once those before it are finished: `begun` were
- * before the step. */
+/*
+ * Requests the clock of instruction `index` of a step, due once earlier ones are finished; `begun`:
+ * their number before the step.
+ */
 static int ask_clock(struct erg_passes *passes, size_t index, uint64_t begun, struct erg_error *err)
 {
     const struct erg_passes_options *options = &passes->options;
@@ -441,7 +443,7 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
             continue;
         if (run_forward(passes, i, tokens, reads, err) != 0)
             return -1;
-        /* Before the next one is opened: there may be room for one. */
+        /* Leave it before the next one is opened: there may be room for only one. */
         erg_stage_leave(passes->options.stage, *pass_of(passes, &list->items[i]));
         if (receive_ahead(passes, i + 1, err) != 0)
             return -1;

@@ -2,10 +2,9 @@
  * Passes: the instructions of a stage, run in the order of the schedule (iteration/iteration.h),
  * and the messages between stages.
  *
- * Messages travel on streams of their own, one for each direction and end. An input is received
- * into the pass that it belongs to, as soon as the forward before it has ended; an output is sent
- * from one of two buffers by turns; gradients likewise. A channel's messages are sent and received
- * in one order.
+ * Messages have their own streams, one for each direction and end. An input is received into its
+ * pass as soon as the previous forward has ended; an output is sent from one of two alternating
+ * buffers, and so are gradients. A channel sends and receives its messages in one order.
  */
 #ifndef ERG_TRAIN_ENGINE_PASSES_H
 #define ERG_TRAIN_ENGINE_PASSES_H
@@ -25,7 +24,7 @@ struct erg_pass_list {
     size_t count;
 };
 
-/* Stages that are one have one chunk. */
+/* A single stage has one chunk. */
 int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layout, long stage,
                        struct erg_error *err);
 void erg_pass_list_release(struct erg_pass_list *list);
@@ -38,28 +37,32 @@ struct erg_passes_options {
     const struct erg_pass_list *list;
     const struct erg_rank_groups *groups;
     struct erg_stream *stream;               /* of the passes; all outlive it */
-    const struct erg_static_memory *buffers; /* of the rank; where they lie */
+    const struct erg_static_memory *buffers; /* of the rank; and their memory */
     void *memory;
     struct erg_timeline *timeline;
-    struct erg_offload *offload;         /* NULL: nothing moves to host memory */
-    const struct erg_pass_plan *plan;    /* of the stage; NULL: all are sequential */
+    struct erg_offload *offload;         /* NULL: no offloading */
+    const struct erg_pass_plan *plan;    /* of the stage; NULL: all passes are sequential */
     struct erg_clock_controller *clocks; /* of the plan; NULL: GPUs keep their own */
-    bool times_work;                     /* erg_passes_worked() is asked */
-    uint64_t *finished; /* counts finished instructions, where the device reports them */
+    bool times_work;                     /* enables erg_passes_worked() */
+    uint64_t *finished; /* counts finished instructions, if the device reports them */
 };
 
 int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
                     struct erg_error *err);
 void erg_passes_close(struct erg_passes *passes);
 
-/* Queues all passes of a step: microbatch i has tokens[i]. In the first microbatch `reads` is
- * called for weights, in the last one `adds` for gradients. */
+/*
+ * Queues all passes of a step: microbatch i has tokens[i]. Calls `reads` for weights in the first
+ * microbatch, and `adds` for gradients in the last one.
+ */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
 
-/* Queues the forward passes of a step alone, in the same order: no gradient is touched, and the
- * stage keeps no activations. */
+/*
+ * Queues only the forward passes of a step, in the same order: it changes no gradient, and the
+ * stage keeps no activations.
+ */
 int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                        const struct erg_stage_listener *reads, struct erg_error *err);
 
@@ -67,11 +70,13 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
 void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
                             char *text, size_t capacity);
 
-/* Seconds that this rank worked in the passes of the last step, after it has been waited for; NaN
- * where it is not to be asked. */
+/*
+ * Seconds that this rank worked in the passes of the last step, which must have ended; NaN: not
+ * enabled.
+ */
 int erg_passes_worked(struct erg_passes *passes, double *seconds, struct erg_error *err);
 
-/* Waits until all messages have left. */
+/* Waits until all messages have been sent. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);
 
 #endif

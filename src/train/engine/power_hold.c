@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <math.h>
 
-static const double window_s = 1;         /* least, for counters that move every 100 ms */
-static const double slowest = 4;          /* times the plan's slowdown */
-static const double least_of_limit = 0.8; /* as low as a window's power counts */
+static const double window_s = 1;         /* minimum, for counters that move every 100 ms */
+static const double slowest = 4;          /* limit, in multiples of the plan's slowdown */
+static const double least_of_limit = 0.8; /* lower limit of M / W */
 
 void erg_power_hold_plan(struct erg_power_hold *hold, double slowdown, double limit_w)
 {

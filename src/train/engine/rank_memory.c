@@ -1,4 +1,4 @@
-/* The memory of a rank's device that training takes. */
+/* The memory that training uses on a rank's device. */
 #include "train/engine/rank_memory.h"
 
 #include "base/memory.h"
@@ -52,7 +52,7 @@ static enum erg_rank_item item_of(enum erg_static_buffer buffer)
     }
 }
 
-/* The buffers of the table with their bytes, in the order of the items. */
+/* Adds the buffers of the table with their bytes, in the order of the items. */
 static void add_buffers(struct erg_rank_memory *memory, const struct erg_static_memory *table)
 {
     for (int item = 0; item < ERG_RANK_ITEMS; item++)

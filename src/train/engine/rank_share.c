@@ -1,4 +1,4 @@
-/* Which part of a model a rank of a run has. */
+/* The part of a model that a rank of a run has. */
 #include "train/engine/rank_share.h"
 
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-/* Rank share: which part of a model a rank of a run has, as the options of its stage. */
+/* Rank share: a rank's part of a model, as the options of its stage. */
 #ifndef ERG_TRAIN_ENGINE_RANK_SHARE_H
 #define ERG_TRAIN_ENGINE_RANK_SHARE_H
 
@@ -6,7 +6,7 @@
 #include "job/job.h"
 #include "train/engine/ranks.h"
 
-/* The job has a key `train`. *chunks, to be freed, are those that the options point to. */
+/* The job has a key `train`. *chunks: the list that the options point to; free it. */
 struct erg_stage_options erg_rank_share(struct erg_layer_range **chunks, const struct erg_job *job,
                                         const struct erg_ranks *ranks, struct erg_backend *backend);
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* The maker of a run's groups, one kind after the other. */
+/* Working state to make a run's groups, one kind after the other. */
 struct group_maker {
     struct erg_ranks *ranks;
     const struct erg_layout *layout;
@@ -20,7 +20,7 @@ static int rank_at(const struct erg_layout *layout, long tensor, long context, l
                  layout->tensor * (context + layout->context * (data + layout->data * stage)));
 }
 
-/* A group of the members [count]; none where it would be of one. */
+/* Makes a group of the members [count]; none for a single member. */
 static int make(struct group_maker *maker, struct erg_group **group, size_t count,
                 struct erg_error *err)
 {
@@ -28,7 +28,7 @@ static int make(struct group_maker *maker, struct erg_group **group, size_t coun
                                             count > 1 ? count : 0, err);
 }
 
-/* Tensor ranks from the one at `first`. */
+/* Makes a group of tensor ranks from the one at `first`. */
 static int make_tensor(struct group_maker *maker, struct erg_group **group, long first, long count,
                        struct erg_error *err)
 {
@@ -55,7 +55,7 @@ static int make_zero(struct group_maker *maker, struct erg_error *err)
     return make(maker, &maker->ranks->groups.zero, (size_t)count, err);
 }
 
-/* A pair of stages, if this rank's is one of them. */
+/* Makes a pair of stages, if this rank's stage is one of them. */
 static int make_pair(struct group_maker *maker, struct erg_group **group, long a, long b,
                      struct erg_error *err)
 {

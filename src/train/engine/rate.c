@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Between the highest rate, 1, and the lowest, 0. */
+/* The rate as a share: 1 is the highest, 0 the lowest. */
 static double factor_at(const struct erg_learning_rate *rate, uint64_t u)
 {
     static const double pi = 3.14159265358979323846;

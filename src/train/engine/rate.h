@@ -1,6 +1,6 @@
 /*
- * Learning rates, as functions of the number of updates made before. Nothing of them is restored
- * from a checkpoint.
+ * Learning rates, as functions of the number of updates made before. They have no state in a
+ * checkpoint.
  *
  * With W updates of warm-up, U in all, u made before this one, and r = (u - W) / (U - W):
  *     u < W      highest (u + 1) / W, or with warmup_from_zero highest u / W
@@ -22,7 +22,7 @@
 struct erg_learning_rate {
     enum erg_rate_schedule schedule;
     double highest, lowest;
-    uint64_t warmup, updates, decay; /* W, U, Z; Z of the WSD schedules alone */
+    uint64_t warmup, updates, decay; /* W, U, Z; Z for the WSD schedules only */
     bool warmup_from_zero;
 };
 

@@ -14,7 +14,7 @@ struct erg_reader {
     bool threaded;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool begun; /* work that has not ended */
+    bool begun; /* work is running */
     bool closing;
 };
 

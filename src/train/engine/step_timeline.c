@@ -1,4 +1,4 @@
-/* Notes when the pieces of a step begin and end. */
+/* Records when the pieces of a step begin and end. */
 #include "train/engine/step_timeline.h"
 
 #include "base/clock.h"
@@ -62,7 +62,7 @@ int erg_timeline_start(struct erg_timeline *timeline, struct erg_cupti *kernels,
     return 0;
 }
 
-/* Room for one more, with its events. */
+/* Makes room for one more span, with its events. */
 static int grow(struct erg_timeline *timeline, struct erg_error *err)
 {
     struct erg_backend *backend = timeline->backend;

@@ -1,4 +1,4 @@
-/* Which point a pipeline runs next. */
+/* Chooses the point that a pipeline runs next. */
 #include "train/engine/straggler.h"
 
 #include "base/memory.h"
@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds that each stage of a pipeline worked, [stages]: the slowest of its ranks; and the point
- * that it ran. False: a rank does not know. */
+/*
+ * Working seconds of each stage of a pipeline, [stages]: those of its slowest rank; and the point
+ * that it ran. False: unknown on a rank.
+ */
 static bool stage_seconds(double *seconds, size_t *point, const struct erg_layout *layout,
                           const struct erg_rank_pace *ranks, long data)
 {
@@ -29,7 +31,7 @@ static bool stage_seconds(double *seconds, size_t *point, const struct erg_layou
     return known;
 }
 
-/* The same as factors on the planned times at the point that it ran, and the largest of them. */
+/* The same as factors on the planned times at its point; returns the largest. */
 static double paces_of(double *paces, const struct erg_plan *plan, const struct erg_layout *layout,
                        const struct erg_rank_pace *ranks, long data)
 {
@@ -47,8 +49,10 @@ static double paces_of(double *paces, const struct erg_plan *plan, const struct 
     return known ? largest : (double)NAN;
 }
 
-/* The pipeline that is slowest compared with the plan, and its paces; -1: not known. `scratch` is
- * as large. */
+/*
+ * The pipeline that is slowest compared with the plan, and its paces; -1: unknown. `scratch` has
+ * the same size.
+ */
 static long find_slowest(double *paces, double *scratch, const struct erg_plan *plan,
                          const struct erg_layout *layout, const struct erg_rank_pace *ranks)
 {

@@ -16,7 +16,10 @@
 
 /* ---- opening ---- */
 
-/* Whether tensor ranks share the rows of each half of a microbatch, since a plan may split it. */
+/*
+ * Checks that tensor ranks can share the rows of each half of a microbatch, since a plan may split
+ * it.
+ */
 static bool shares_halves(const struct erg_trainer_options *options)
 {
     return erg_job_splits_stream(options->job) && options->plan &&
@@ -60,19 +63,20 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
     if (erg_job_check_whole(job, "ergon train", err) != 0)
         return -1;
     if (erg_layout_gpus(layout) != options->world)
-        return erg_fail(err, ERG_USAGE,
-                        "%s: the layout is of %ld ranks (tensor %ld, context %ld, pipeline %ld, "
-                        "data %ld), but there are %d; expected as many, as \"ergon run -n %ld -- "
-                        "ergon train\" starts them",
-                        job->path, erg_layout_gpus(layout), layout->tensor, layout->context,
-                        layout->pipeline, layout->data, options->world, erg_layout_gpus(layout));
+        return erg_fail(
+            err, ERG_USAGE,
+            "%s: the layout has %ld ranks (tensor %ld, context %ld, pipeline %ld, "
+            "data %ld), but there are %d; expected equal numbers, as \"ergon run -n %ld -- "
+            "ergon train\" starts them",
+            job->path, erg_layout_gpus(layout), layout->tensor, layout->context, layout->pipeline,
+            layout->data, options->world, erg_layout_gpus(layout));
     return check_shares(options, err) || erg_stage_check(job->model, err) ||
                    (options->plan && erg_plan_check_job(options->plan, job, err))
                ? -1
                : 0;
 }
 
-/* Where this rank's tokens of a step and its scalars lie. */
+/* Sets the addresses of this rank's tokens of a step and its scalars. */
 static void place_inputs(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
@@ -117,7 +121,7 @@ int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
-/* The folder whose weights the run begins with, or "random"; to be freed. */
+/* The folder of the run's initial weights, or "random"; free it. */
 static char *init_of(const struct erg_trainer *trainer)
 {
     const char *init = trainer->options.init;
@@ -137,7 +141,7 @@ static int try_programs(struct erg_trainer *trainer, struct erg_error *err)
     return 0;
 }
 
-/* All kernels of the passes have run once when ranks begin to wait for each other. */
+/* Runs all kernels of the passes once before ranks begin to wait for each other. */
 static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
@@ -155,7 +159,7 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
                : 0;
 }
 
-/* Masters as the run begins with them. */
+/* Sets the initial masters. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_weights *weights = trainer->weights;
@@ -176,7 +180,7 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     return result;
 }
 
-/* All memory of the device; the message gives the size where it does not suffice. */
+/* Allocates all device memory; a failure names the size. */
 static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
@@ -185,7 +189,7 @@ static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
     if (backend->table->alloc(backend, &trainer->memory, bytes, err) == 0)
         return 0;
     return erg_fail_context(err,
-                            "%s: rank %d takes %.3g GiB for weights, gradients, the optimizer's "
+                            "%s: rank %d needs %.3g GiB for weights, gradients, the optimizer's "
                             "share and microbatches of %ld x %ld tokens",
                             trainer->job->path, trainer->ranks.rank, (double)bytes / 0x1p30,
                             layout->microbatch, layout->sequence);
@@ -290,7 +294,7 @@ static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
     return erg_watchdog_open(&trainer->watchdog, &options, err);
 }
 
-/* World call: the ranks' places and groups, and what passes this one runs. */
+/* World call: the ranks' places and groups, and this rank's passes. */
 static int open_ranks(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
@@ -318,7 +322,7 @@ static int find_turns(int *turns, int own, struct erg_rendezvous *rendezvous, st
     return result;
 }
 
-/* For the whole microbatch, and for the nanobatches that a plan splits it into. */
+/* For the whole microbatch, and for the nanobatches of a plan. */
 static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_options *options,
                       struct erg_error *err)
 {
@@ -332,9 +336,9 @@ static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_
 }
 
 /*
- * World call: the device chooses how it runs products, but where all runs are to have the same
- * bits. The ranks of a machine take turns: so no rank disturbs another one's timing, and the next
- * ones read the saved results of the first, so that all run the same algorithms.
+ * World call: the device chooses algorithms for products, unless all runs must give the same bits.
+ * The ranks of a machine take turns, so that no rank disturbs another one's timing, and later ones
+ * read the saved results of the first, so that all run the same algorithms.
  */
 static int choose_products(struct erg_trainer *trainer, const struct erg_stage_options *options,
                            struct erg_error *err)
@@ -373,7 +377,7 @@ bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numb
     return trainer->clocks != NULL;
 }
 
-/* The parts of a step that each rank does by itself. */
+/* Opens the parts of a step that each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
                      struct erg_error *err)
 {
@@ -393,7 +397,7 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
     return set_weights(trainer, err) || warm_up(trainer, err) ? -1 : 0;
 }
 
-/* Ranks whose buffers have the same sizes and places have the same number. */
+/* A number that is equal on ranks whose buffers have the same sizes and offsets. */
 static uint64_t layout_of(const struct erg_static_memory *buffers)
 {
     uint64_t layout = buffers->total;
@@ -404,7 +408,7 @@ static uint64_t layout_of(const struct erg_static_memory *buffers)
     return layout;
 }
 
-/* Two buffers of messages take turns (passes.c). */
+/* Two message buffers alternate (passes.c). */
 static void place_messages(struct erg_trainer *trainer, struct erg_group *group,
                            enum erg_static_buffer kind)
 {
@@ -416,7 +420,7 @@ static void place_messages(struct erg_trainer *trainer, struct erg_group *group,
     backend->table->group_window(backend, group, first, (size_t)(second - first));
 }
 
-/* World call: from now on ranks exchange what lies in their memory. */
+/* World call: from now on ranks exchange data within this memory. */
 static int connect(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
@@ -433,7 +437,7 @@ static int connect(struct erg_trainer *trainer, struct erg_error *err)
                                    layout_of(&trainer->buffers), err);
 }
 
-/* World call: all that this rank has of the model and its data. */
+/* World call: opens this rank's part of the model and its data. */
 static int open_share(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_stage_options options =

@@ -13,14 +13,14 @@
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
 
-/* Values that change from step to step, in memory of the device, where kernels read them. */
+/* Values that change from step to step, in device memory, where kernels read them. */
 struct erg_step_scalars {
-    float scale; /* one over the targets that count */
+    float scale; /* 1 / targets that count */
     float loss;
 };
 _Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
-/* This rank's data of one step, in memory of the host. */
+/* This rank's data of one step, in host memory. */
 struct erg_train_batch {
     int32_t *ids, *order, *targets;
     uint64_t counted; /* targets, from erg_batches_next() */
@@ -32,104 +32,110 @@ struct erg_trainer {
     const struct erg_training *training;
     struct erg_ranks ranks;
     struct erg_pass_list list;
-    struct erg_pass_plan plan; /* with the options' plan */
+    struct erg_pass_plan plan; /* if the options have a plan */
     struct erg_clock_controller *clocks;
-    size_t point;                /* of the plan, that runs */
-    bool holds;                  /* to it, in any late pipeline */
+    size_t point;                /* current point of the plan */
+    bool holds;                  /* keeps the point even if a pipeline is late */
     struct erg_rank_pace *paces; /* [world], of the last step; NULL: pipelines cannot be late */
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
     const struct erg_weights *weights; /* the stage's */
     struct erg_weight_spans spans;
-    struct erg_offload *offload; /* NULL: nothing moves */
+    struct erg_offload *offload; /* NULL: no offloading */
     struct erg_passes *passes;
     struct erg_optimizer *optimizer;
     struct erg_batches batches;
-    struct erg_batches validation; /* empty: there is none */
+    struct erg_batches validation; /* empty: none */
     uint64_t validation_batches;
-    char *data; /* erg_batches_describe() of the steps' */
+    char *data; /* erg_batches_describe() of the steps' batches */
     struct erg_stream *stream;
     struct erg_timeline timeline;
     struct erg_learning_rate rate;
     uint64_t steps, updates, samples, tokens;
-    bool connected; /* ranks reach each other's memory, or have tried to */
-    bool in_step;   /* or one has failed on its way */
+    bool connected; /* ranks have connected their memory, or tried to */
+    bool in_step;   /* or a step failed halfway */
     struct erg_watchdog *watchdog;
-    int skips;                     /* steps in a row whose gradients were not finite */
+    int skips;                     /* consecutive steps with non-finite gradients */
     struct erg_train_pace wanted;  /* at rank 0 */
     double power_w;                /* of this rank, for the next step */
-    int64_t began_ns, reported_ns; /* this step; its report */
-    double after_s;                /* that the step before took after its report */
+    int64_t began_ns, reported_ns; /* start of this step; its report */
+    double after_s;                /* time of the previous step after its report */
 
     size_t inputs; /* tokens of a step on this rank */
-    /* Memory of the device. */
-    struct erg_static_memory buffers; /* all allocations, and their places */
+    /* Device memory. */
+    struct erg_static_memory buffers; /* all buffers, and their offsets */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
 
-    /* Memory of the host. Batches take turns: the next one is read while the device computes. */
+    /* Host memory. Two batches alternate: the next one is read while the device computes. */
     struct erg_train_batch read[2];
-    size_t turn;               /* of the next step's */
-    struct erg_reader *reader; /* of the next step's; NULL: no step has begun */
-    double waited_s;           /* in this step, for tokens */
-    bool has_read;             /* the next step's, which may have failed: */
+    size_t turn;               /* index of the next step's batch */
+    struct erg_reader *reader; /* reads the next step's batch; NULL: no step has begun */
+    double waited_s;           /* wait for tokens in this step */
+    bool has_read;             /* the next step's batch was read, which may have failed: */
     bool unreadable;           /* on some rank */
     int read_result;           /* on this rank */
     struct erg_error read_error;
     struct erg_step_scalars host_scalars;
     struct erg_stage_tokens *microbatches;
 
-    struct erg_checkpoint_writer *writer; /* NULL: none is being written */
-    float *written;                       /* the state that it writes */
-    char *saved_run;     /* whose folder was saved into last; NULL: none, or that failed */
+    struct erg_checkpoint_writer *writer; /* NULL: no checkpoint is being written */
+    float *written;                       /* the state to write */
+    char *saved_run;     /* the folder of the latest save; NULL: none, or it failed */
     uint64_t saved;      /* its step */
-    uint64_t checkpoint; /* of the newest that is there */
+    uint64_t checkpoint; /* step of the newest complete one */
 };
 
-/* World call: a sentence that names the first tensor whose weights or gradients are not finite. */
+/* World call: fails with the name of the first tensor with non-finite weights or gradients. */
 int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *err);
 
-/* World call: completes the checkpoint that is being written; if that fails, rank 0 warns. */
+/* World call: completes a checkpoint that is being written; if that fails, rank 0 warns. */
 int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Queues a copy from memory of the device, or to it; copies now; waits for queued work. */
+/* Queues a copy from or to device memory; copies now; waits for queued work. */
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
 int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                          struct erg_error *err);
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Reads the next batch of other data than that of the steps, and queues its copies to the device;
- * *targets as erg_batches_next() counts them. */
+/*
+ * Reads the next batch of data other than the steps', and queues its copies to the device; *targets
+ * as erg_batches_next() counts them.
+ */
 int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
                      struct erg_error *err);
 
 /* Waits for passes and messages; the loss is then in host_scalars. */
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
 
-/* A rank's part of the results of a step, or of a validated batch; the ranks together have all of
- * them. */
+/*
+ * A rank's part of the results of a step, or of a validated batch; the sum over ranks is the
+ * result.
+ */
 struct erg_rank_report {
     double loss, squares;
-    uint64_t targets; /* 0 on a rank that reads none */
+    uint64_t targets; /* 0: this rank reads none */
     int signal;
     bool unreadable; /* the next step's data */
-    double waited_s; /* for the tokens of this step and of the next one */
-    bool writes;     /* its share of a checkpoint is still being written */
+    double waited_s; /* wait for the tokens of this step and the next one */
+    bool writes;     /* still writing its share of a checkpoint */
     struct erg_rank_pace pace;
-    double busy_s; /* of this step until the report, and of the one before from there to its end */
-    struct erg_train_pace plan; /* of the scheduler; at rank 0, others have none */
-    double power_w;             /* NaN: not known */
+    double busy_s; /* this step until its report, plus the previous one after its report */
+    struct erg_train_pace plan; /* of the scheduler; only at rank 0 */
+    double power_w;             /* NaN: unknown */
 };
 
-/* World call: a rank's report becomes that of all. */
+/* World call: replaces a rank's report by that of all. */
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
                             struct erg_error *err);
 
-/* This rank's term of the loss, after it was read: every tensor rank of the last stage has the
- * whole loss of its tokens, and only one of them counts. */
+/*
+ * This rank's term of the loss, after its read: every tensor rank of the last stage has the whole
+ * loss of its tokens, and only one of them counts.
+ */
 static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
 {
     bool counts = trainer->request.head && trainer->ranks.tensor == 0;

@@ -1,5 +1,4 @@
-/* Trainer: saves its state, restores it, exports it, and searches it for values that are not
- * finite. */
+/* Trainer: saves its state, restores it, exports it, and finds non-finite values in it. */
 #include "train/engine/trainer_internal.h"
 
 #include "base/log.h"
@@ -13,7 +12,7 @@
 
 /* ---- copies of the state ---- */
 
-/* Masters and moments that lie in `values`. */
+/* The state with masters and moments in `values`. */
 static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, float *values)
 {
     size_t elements = trainer->weights->state;
@@ -87,7 +86,7 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
         return -1;
     if (trainer->saved == trainer->steps && trainer->saved_run &&
         strcmp(trainer->saved_run, run) == 0)
-        return 0; /* it is there */
+        return 0; /* it is complete */
     if (!trainer->written)
         trainer->written = values_new(trainer);
     struct erg_checkpoint_place place = place_of(trainer);
@@ -145,9 +144,9 @@ int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf1
     return result;
 }
 
-/* ---- values that are not finite ---- */
+/* ---- non-finite values ---- */
 
-/* The first tensor of this rank's share in values of the device; "" where all are finite. */
+/* The first non-finite tensor of this rank's share in device values; "": all are finite. */
 static int find_not_finite(struct erg_trainer *trainer, const float *of_device, size_t count,
                            bool of_state, char name[96], struct erg_error *err)
 {

@@ -42,7 +42,10 @@ static void begin_reading(struct erg_trainer *trainer)
     erg_reader_begin(trainer->reader);
 }
 
-/* World call: the batch of this step. All ranks know of those read ahead whether one has failed. */
+/*
+ * World call: the batch of this step. If it was read ahead, all ranks know whether a read has
+ * failed.
+ */
 static int take_batch(struct erg_trainer *trainer, struct erg_train_batch **batch,
                       struct erg_error *err)
 {
@@ -116,7 +119,7 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
     if (one->targets > all->targets)
         all->targets = one->targets;
     if (one->signal && (!all->signal || (all->signal < 0 && one->signal > all->signal)))
-        all->signal = one->signal; /* demands are negative */
+        all->signal = one->signal; /* requests are negative */
     all->unreadable = all->unreadable || one->unreadable;
     all->waited_s = fmax(all->waited_s, one->waited_s);
     all->writes = all->writes || one->writes;
@@ -161,7 +164,7 @@ static struct erg_ops_update update_of(const struct erg_trainer *trainer,
     };
 }
 
-/* World call: the step's loss and gradients, and whether it goes on, in `report`. */
+/* World call: computes the step's loss and gradients; `report` shows whether the run continues. */
 static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
                      struct erg_rank_report *report, struct erg_error *err)
 {
@@ -189,7 +192,7 @@ static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *
     return summed;
 }
 
-/* World call: updates the weights unless the gradients say nothing. */
+/* World call: updates the weights unless the gradients are unusable. */
 static int update(struct erg_trainer *trainer, const struct erg_rank_report *report,
                   struct erg_train_step *step, struct erg_error *err)
 {
@@ -211,7 +214,7 @@ static int update(struct erg_trainer *trainer, const struct erg_rank_report *rep
     return 0;
 }
 
-/* The point of the plan that this pipeline runs from the next step on. */
+/* Chooses the point of the plan that this pipeline runs from the next step on. */
 static int follow_straggler(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_plan *plan = trainer->options.plan;
@@ -224,7 +227,7 @@ static int follow_straggler(struct erg_trainer *trainer, struct erg_error *err)
     if (point == trainer->point)
         return 0;
     if (trainer->ranks.stage + trainer->ranks.context + trainer->ranks.tensor == 0)
-        erg_log(ERG_LOG_INFO, "pipeline %ld goes on at point %zu of the plan%s",
+        erg_log(ERG_LOG_INFO, "pipeline %ld continues at point %zu of the plan%s",
                 trainer->ranks.data, point + 1,
                 point == plan->selected.point ? "" : ": another one is late");
     trainer->point = point;
@@ -245,7 +248,7 @@ void erg_trainer_choose(struct erg_trainer *trainer, bool follows, const char *p
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_cupti *kernels,
                             struct erg_error *err)
 {
-    trainer->in_step = true; /* what fails here fails on one rank */
+    trainer->in_step = true; /* a failure from here on is one of this rank only */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
         erg_rendezvous_barrier(trainer->options.rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err) ||
         erg_timeline_start(&trainer->timeline, kernels, trainer->stream, err))

@@ -1,4 +1,4 @@
-/* Validation: the loss on data that is not trained on. */
+/* Validation: the loss on data outside the training set. */
 #include "train/engine/trainer_internal.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_e
         int loaded = erg_trainer_load(trainer, &trainer->validation, &targets, err);
         if (erg_rendezvous_agree(trainer->options.rendezvous, loaded, err) != 0)
             return -1;
-        trainer->in_step = true; /* what fails from here on fails on one rank */
+        trainer->in_step = true; /* a failure from here on is one of this rank only */
         if (erg_passes_forward(trainer->passes, trainer->microbatches, &reads, err) ||
             erg_trainer_read_scalars(trainer, err))
             return -1;

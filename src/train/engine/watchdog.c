@@ -1,4 +1,4 @@
-/* Watches whether instructions of a step are finished. */
+/* Detects steps whose instructions do not finish. */
 #include "train/engine/watchdog.h"
 
 #include "base/clock.h"
@@ -12,22 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DURATIONS = 33 }; /* of steps, from which the median is taken */
+enum { DURATIONS = 33 }; /* steps for the median */
 
 /* Rank 0 has the progress of all ranks, so the others let it report first. */
 static const double patience_s = 2;
-/* From the failure of the job to the end of a process that does not come back. */
+/* Time from the failure of the job to the end of a process that does not return. */
 static const double parting_s = 5;
 
 struct erg_watchdog {
     struct erg_watchdog_options options;
-    uint64_t finished; /* by any thread, atomically */
+    uint64_t finished; /* incremented by any thread, atomically */
     pthread_t thread;
 
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* protects all below */
     pthread_cond_t changed;
     bool watching, closing;
-    uint64_t step; /* that is watched */
+    uint64_t step; /* the watched step */
     int64_t begun_ns;
     double durations_s[DURATIONS];
     size_t steps; /* measured so far */
@@ -47,9 +47,9 @@ static double limit_s(const struct erg_watchdog *watchdog)
     return wanted_s > least_s ? wanted_s : least_s;
 }
 
-/* ---- its sentence ---- */
+/* ---- its message ---- */
 
-/* Instructions of a step, and its end. */
+/* Counts of a step: its instructions and its end. */
 static uint64_t per_step(const struct erg_watchdog *watchdog)
 {
     return watchdog->options.instructions + 1;
@@ -71,7 +71,7 @@ static void say_place(const struct erg_watchdog *watchdog, struct erg_text *text
     erg_text_printf(text, "rank %d, at %s of step %" PRIu64, rank, what, watchdog->step - behind);
 }
 
-/* Rank 0 has the progress of all, others only their own. */
+/* Adds the slowest rank; rank 0 has the progress of all, others only their own. */
 static void say_who(const struct erg_watchdog *watchdog, struct erg_text *text, uint64_t own)
 {
     struct erg_rendezvous *rendezvous = watchdog->options.rendezvous;
@@ -96,7 +96,7 @@ static void say_who(const struct erg_watchdog *watchdog, struct erg_text *text, 
     free(heard);
 }
 
-/* To be freed. */
+/* The message; free it. */
 static char *say_hang(const struct erg_watchdog *watchdog, double silent_s, uint64_t own)
 {
     struct erg_text text = {0};
@@ -129,7 +129,7 @@ static void *watch(void *argument)
         uint64_t own = __atomic_load_n(&watchdog->finished, __ATOMIC_RELAXED);
         if (watchdog->options.rendezvous)
             erg_rendezvous_tell(watchdog->options.rendezvous, own);
-        /* A process that was itself stopped cannot judge that time. */
+        /* A process that was stopped itself cannot judge that time. */
         bool overslept = now_ns - before_ns > 10 * look_ns;
         if (!watchdog->watching || own != last || step != watchdog->step || overslept)
             last_ns = now_ns;
@@ -142,7 +142,7 @@ static void *watch(void *argument)
             sentence = say_hang(watchdog, silent_s, own);
             fail(watchdog, sentence);
         }
-        /* The thread that queues work for a device waits there, and cannot check. */
+        /* The thread that queues work for the device is blocked there and cannot check. */
         if (alone || !watchdog->watching ||
             erg_rendezvous_check(watchdog->options.rendezvous, &failure) == 0)
             failed_ns = now_ns;

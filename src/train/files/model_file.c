@@ -1,4 +1,4 @@
-/* Loads and writes the weights of a model, tensor by tensor of a checkpoint. */
+/* Loads and writes the weights of a model, tensor by tensor. */
 #include "train/files/model_file.h"
 
 #include "base/log.h"
@@ -17,7 +17,7 @@
 
 /* ---- loading ---- */
 
-/* The tensor of a name; GPT-2's are also kept without "transformer.". */
+/* The tensor of a name; GPT-2's may lack the prefix "transformer.". */
 static const struct erg_safetensor *find(const struct erg_safetensors *set, const char *name)
 {
     static const char prefix[] = "transformer.";
@@ -52,7 +52,7 @@ static int check_shape(const struct erg_safetensor *tensor, const struct erg_wei
 static int load_span(float *state, const struct erg_weight_span *span,
                      const struct erg_safetensor *tensor, struct erg_error *err)
 {
-    /* Runs of the checkpoint are rows of the span, or columns where it is transposed. */
+    /* Runs of the checkpoint are rows of the span, or columns if it is transposed. */
     size_t runs = span->transposed ? span->columns : span->rows;
     size_t length = span->transposed ? span->rows : span->columns;
     float *run = erg_xcalloc(length ? length : 1, sizeof *run);
@@ -69,7 +69,7 @@ static int load_span(float *state, const struct erg_weight_span *span,
     return result;
 }
 
-/* Buffers that models keep in addition to their weights, and that can be computed again. */
+/* Buffers that models store in addition to their weights, and that can be recomputed. */
 static bool is_buffer(const char *name)
 {
     static const char *const patterns[] = {"*.rotary_emb.inv_freq", "*h.*.attn.bias",
@@ -96,7 +96,7 @@ static int check_tied_head(const struct erg_safetensor *head, const struct erg_s
                     head->file, head->name);
 }
 
-/* Whether every tensor of the folder is one of the model's. */
+/* Checks that every tensor of the folder belongs to the model. */
 static int check_known(const struct erg_safetensors *set, const struct erg_weight_spans *spans,
                        const struct erg_model *model, struct erg_error *err)
 {
@@ -112,14 +112,17 @@ static int check_known(const struct erg_safetensors *set, const struct erg_weigh
         }
         if (!known)
             return erg_fail(err, ERG_FAILED,
-                            "%s: tensor '%s' is none of %s; expected those that its config.json "
+                            "%s: tensor '%s' is not one of %s; expected those that its config.json "
                             "means",
                             tensor->file, tensor->name, model->name);
     }
     return 0;
 }
 
-/* Whether the folder has the model's tensors in their shapes, those of other ranks too. */
+/*
+ * Checks that the folder has all of the model's tensors with their shapes, including those of other
+ * ranks.
+ */
 static int check_all(const struct erg_safetensors *set, const struct erg_model *model,
                      const char *folder, struct erg_error *err)
 {
@@ -178,7 +181,7 @@ static int check_same(const char *path, const struct erg_model *found, const str
         return 0;
     if (difference.of_weights || !terms->changed)
         return erg_fail(err, ERG_FAILED,
-                        "%s: key '%s': expected %s, as the job's model has it%s, got %s", path,
+                        "%s: key '%s': expected %s, as in the job's model%s, got %s", path,
                         difference.key, difference.wanted,
                         difference.of_weights ? "" : " (or --allow-change)", difference.found);
     if (terms->tells)
@@ -217,7 +220,7 @@ struct source {
     const struct erg_safetensor_spec *specs;
 };
 
-/* Puts all parts of one tensor together. */
+/* Assembles all parts of one tensor. */
 static int fill(void *context, size_t index, float *values, struct erg_error *err)
 {
     (void)err;
@@ -240,7 +243,7 @@ static int by_name(const void *a, const void *b)
                   ((const struct erg_safetensor_spec *)b)->name);
 }
 
-/* The tensors that the spans are parts of, in the order of their names; to be freed. */
+/* The tensors of the spans, in order of their names; free them. */
 static struct erg_safetensor_spec *list_tensors(const struct erg_weight_spans *spans, bool bf16,
                                                 size_t *count)
 {
@@ -293,7 +296,7 @@ static int write_file(const char *folder, const char *name, struct source *sourc
     return result;
 }
 
-/* Several files and their index, which is written last. */
+/* Writes several files and then their index. */
 static int write_files(const char *folder, struct source *source,
                        const struct erg_safetensor_spec *specs, size_t count, size_t files,
                        uint64_t most, struct erg_error *err)
@@ -337,7 +340,7 @@ static int write_weights(const char *folder, struct source *source, bool bf16, u
     return result;
 }
 
-/* The model's own config with the type of the weights, and whether the job ties the head. */
+/* Writes the model's own config with the type of the weights and the job's tie of the head. */
 static int write_config(const char *folder, const struct erg_model *model, bool bf16,
                         struct erg_error *err)
 {
@@ -395,7 +398,7 @@ int erg_model_file_copy_others(const char *config, const char *folder, struct er
     return result;
 }
 
-/* The folder, or the nearest one above it that is there, must take files. */
+/* Checks that the folder, or its nearest existing parent, is writable. */
 static int check_writable(const char *folder, struct erg_error *err)
 {
     char *path = erg_xmalloc(strlen(folder) + 2);
@@ -408,7 +411,7 @@ static int check_writable(const char *folder, struct erg_error *err)
         else if (slash)
             *slash = '\0';
         else
-            *path = '.', path[1] = '\0'; /* which is there */
+            *path = '.', path[1] = '\0'; /* which exists */
     }
     int result = 0;
     if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))

@@ -1,4 +1,4 @@
-/* Reads safetensors: one file, or the files that an index names. */
+/* Reads safetensors: one file, or the files of an index. */
 #include "train/files/safetensors.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ enum { PREFIX_BYTES = 8, MOST_HEADER_BYTES = 100000000 };
 struct mapped {
     struct mapped *next;
     char *name;
-    void *bytes; /* NULL: it is the caller's */
+    void *bytes; /* NULL: owned by the caller */
     size_t length;
 };
 
@@ -42,7 +42,7 @@ static const struct {
 
 /* ---- one file ---- */
 
-/* A whole number of [0, 2^63); -1: it is none. */
+/* A whole number in [0, 2^63); -1: not one. */
 static int64_t natural(const json_t *value)
 {
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
@@ -83,10 +83,10 @@ static int read_type(struct erg_safetensor *tensor, unsigned *bits,
             *bits = types[i].bits;
             return 0;
         }
-    return erg_json_fail(place, "dtype", err, "the type '%s' is not known", name);
+    return erg_json_fail(place, "dtype", err, "the type '%s' is unknown", name);
 }
 
-/* One tensor; its data lie in data[data_bytes]. */
+/* Reads one tensor; its data are in data[data_bytes]. */
 static int read_tensor(struct erg_safetensor *tensor, const struct erg_json_place *place,
                        const unsigned char *data, uint64_t data_bytes, struct erg_error *err)
 {
@@ -106,7 +106,7 @@ static int read_tensor(struct erg_safetensor *tensor, const struct erg_json_plac
     if (__builtin_mul_overflow(tensor->count, (uint64_t)bits, &all_bits) || all_bits % 8 ||
         all_bits / 8 != tensor->bytes)
         return erg_json_fail(place, "data_offsets", err,
-                             "expected as many bytes as the shape has, got %llu",
+                             "expected the number of bytes of the shape, got %llu",
                              (unsigned long long)tensor->bytes);
     return 0;
 }
@@ -125,7 +125,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-/* Whether the tensors of one file, items[first ...], lie one behind the other. */
+/* Checks that the tensors of one file, items[first ...], are contiguous. */
 static int check_tiles(struct erg_safetensors *set, size_t first, const char *file,
                        const unsigned char *data, uint64_t data_bytes, struct erg_error *err)
 {
@@ -137,7 +137,7 @@ static int check_tiles(struct erg_safetensors *set, size_t first, const char *fi
         if (items[i].data != at)
             return erg_fail(err, ERG_FAILED,
                             "%s: tensor '%s' begins at byte %llu of the data, expected %llu, where "
-                            "the one before ends",
+                            "the previous one ends",
                             file, items[i].name, (unsigned long long)(items[i].data - data),
                             (unsigned long long)(at - data));
         at += items[i].bytes;
@@ -236,7 +236,7 @@ static bool is_open(const struct erg_safetensors *set, const char *path)
     return false;
 }
 
-/* Names of tensors and the files they are in. */
+/* Opens an index: names of tensors and their files. */
 static int open_indexed(struct erg_safetensors *set, const char *folder,
                         const struct erg_json_place *map, struct erg_error *err)
 {
@@ -357,7 +357,7 @@ static float half_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31;
     uint32_t fraction = half & 1023;
-    if (exponent == 0) { /* zero, or below the smallest normal one: in units of 2^-24 */
+    if (exponent == 0) { /* zero or subnormal: in units of 2^-24 */
         float value = (float)fraction * 0x1p-24F;
         return sign ? -value : value;
     }

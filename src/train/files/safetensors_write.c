@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Headers are padded so, with spaces, that tensors are aligned. */
+/* Headers are padded with spaces so that tensors are aligned. */
 enum { ALIGNMENT = 8 };
 
 static uint64_t element_bytes(const struct erg_safetensor_spec *spec)
@@ -29,7 +29,7 @@ static uint64_t elements(const struct erg_safetensor_spec *spec)
 
 struct place {
     const struct erg_safetensor_spec *spec;
-    size_t index; /* as the caller counts */
+    size_t index; /* the caller's index */
 };
 
 static int by_name(const void *a, const void *b)
@@ -68,8 +68,7 @@ static int write_tensor(struct erg_file_writer *file, const struct place *place,
     float *values = erg_xcalloc(count ? count : 1, sizeof *values);
     int result = fill(context, place->index, values, err);
     if (result == 0 && place->spec->type == ERG_SAFETENSOR_BF16) {
-        erg_bf16 *rounded = (erg_bf16 *)(void *)values; /* each is written before the part that is
-                                                         * still to be read */
+        erg_bf16 *rounded = (erg_bf16 *)(void *)values; /* written behind the reads */
         for (size_t i = 0; i < count; i++) {
             erg_bf16 value = erg_bf16_round(values[i]);
             memcpy(rounded + i, &value, sizeof value);

@@ -1,4 +1,4 @@
-/* Steps that wait for their tokens (train/log/data_watch.h). */
+/* Detects steps that wait for their tokens (train/log/data_watch.h). */
 #include "train/log/data_watch.h"
 
 static const double window_s = 1, most_share = 0.02;

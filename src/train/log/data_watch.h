@@ -1,6 +1,6 @@
 /*
- * Watches whether steps wait for their tokens: reading goes on while the device computes, so that
- * they should not.
+ * Detects steps that wait for their tokens. They should not, since tokens are read while the device
+ * computes.
  */
 #ifndef ERG_TRAIN_LOG_DATA_WATCH_H
 #define ERG_TRAIN_LOG_DATA_WATCH_H
@@ -8,16 +8,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All-zero: no step has been made. */
+/* All-zero: no step yet. */
 struct erg_data_watch {
-    size_t steps; /* that were made */
+    size_t steps; /* number of steps */
     double waited_s, spent_s;
     bool said;
 };
 
-/* Adds a step: the share of the time that the latest steps, of a second at least, have waited, once
- * that is above 2 %; then and else 0. The first step, for which nothing is read ahead, does not
- * count. */
+/*
+ * Adds a step. Returns the share of time that the latest steps, over at least a second, have
+ * waited, the first time that it exceeds 2 %; otherwise 0. The first step, whose tokens are not
+ * read ahead, does not count.
+ */
 double erg_data_watch_add(struct erg_data_watch *watch, double waited_s, double step_s);
 
 #endif

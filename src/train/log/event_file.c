@@ -1,4 +1,4 @@
-/* Scalars as TensorBoard reads them. */
+/* Writes scalars in TensorBoard's format. */
 #define _DEFAULT_SOURCE /* gethostname */
 
 #include "train/log/event_file.h"
@@ -27,7 +27,7 @@ static uint32_t crc32c(const char *bytes, size_t count)
     return ~crc;
 }
 
-/* The lowest `count` bytes, the lowest first. */
+/* Adds the lowest `count` bytes, lowest first. */
 static void add_number(struct erg_text *out, uint64_t value, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -142,7 +142,7 @@ static int fail(const struct erg_event_file *events, struct erg_error *err)
     return erg_fail(err, ERG_FAILED, "writing '%s': %s", events->path, strerror(errno));
 }
 
-/* Writes the pending data; what does not go stays there. */
+/* Writes the pending data; keeps the rest if it cannot be written. */
 static int put(struct erg_event_file *events, struct erg_error *err)
 {
     return erg_file_write_some(events->file, &events->unwritten) == 0 ? 0 : fail(events, err);

@@ -41,7 +41,7 @@ long erg_job_incarnation_highest(const char *folder)
     return highest;
 }
 
-/* The run that makes the file has the number. */
+/* The run that creates the file gets the number. */
 long erg_job_incarnation_take(const char *folder)
 {
     for (;;) {
@@ -62,7 +62,10 @@ long erg_job_incarnation_take(const char *folder)
     }
 }
 
-/* That which was taken for this run, unless a later one has begun since: then there are two. */
+/*
+ * Uses the incarnation that was taken for this run, unless a later one has begun: then takes a new
+ * one.
+ */
 static void take_incarnation(struct erg_job_report *report, const char *folder)
 {
     const char *given = getenv("ERGON_INCARNATION");
@@ -90,7 +93,7 @@ static void append(struct erg_job_report *report)
     json_t *line = erg_json_pack(
         "{s:i, s:I, s:s, s:o, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
         (json_int_t)report->incarnation, "state", erg_job_state_names[report->state], "iteration",
-        /* Nothing is known of a run that still looks for its checkpoint. */
+        /* A run that is still loading its checkpoint has no values yet. */
         report->state == ERG_JOB_LOADING && !report->iteration
             ? json_null()
             : json_integer((json_int_t)report->iteration),
@@ -103,7 +106,7 @@ static void append(struct erg_job_report *report)
     struct erg_text whole = {0};
     erg_text_printf(&whole, "%s\n", text);
     int file = open(report->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    /* One write: a reader never sees half a line. */
+    /* A single write, so that a reader never sees half a line. */
     if (file < 0 || write(file, whole.data, whole.count) != (ssize_t)whole.count)
         warn(report, report->path);
     if (file >= 0)
@@ -113,7 +116,7 @@ static void append(struct erg_job_report *report)
     json_decref(line);
 }
 
-/* ---- while nothing changes ---- */
+/* ---- reports between changes ---- */
 
 static void *report_on(void *argument)
 {
@@ -178,7 +181,7 @@ int erg_job_report_check(const struct erg_job_report *report, struct erg_error *
         return 0;
     return erg_fail(err, ERG_SUPERSEDED,
                     "incarnation %ld of the job in '%s' has begun, and this is incarnation %ld: it "
-                    "writes no checkpoint any more",
+                    "writes no further checkpoints",
                     highest, report->folder, report->incarnation);
 }
 
@@ -199,7 +202,7 @@ void erg_job_report_state(struct erg_job_report *report, enum erg_job_state stat
 
 void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s, double joules)
 {
-    const double recent = 0.1; /* share of the newest step in the mean */
+    const double recent = 0.1; /* weight of the newest step in the mean */
     lock(report);
     report->iteration = step;
     report->joules = joules;

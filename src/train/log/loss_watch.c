@@ -1,4 +1,4 @@
-/* Compares each loss with those of the steps before. */
+/* Compares each loss with those of earlier steps. */
 #include "train/log/loss_watch.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * Loss watch: notices a loss that is far above those of the steps before it, as when a batch is bad
- * or the learning rate too high. It is a hint for people who watch the run; nothing changes.
+ * Loss watch: detects a loss far above those of the previous steps, for example because of a bad
+ * batch or too high a learning rate. It is only a hint for people who watch the run.
  */
 #ifndef ERG_TRAIN_LOG_LOSS_WATCH_H
 #define ERG_TRAIN_LOG_LOSS_WATCH_H
@@ -9,15 +9,17 @@
 
 enum { ERG_LOSS_WATCH_STEPS = 128 };
 
-/* All-zero: has seen no step. */
+/* All-zero: no step yet. */
 struct erg_loss_watch {
-    double losses[ERG_LOSS_WATCH_STEPS]; /* of the latest steps, in turn */
-    size_t count;                        /* seen so far */
+    double losses[ERG_LOSS_WATCH_STEPS]; /* of the latest steps, a ring */
+    size_t count;                        /* steps so far */
 };
 
-/* Takes the loss of a step. Returns the standard deviations by which it exceeds the mean of the 128
- * steps before, if these are more than 6, and sets the mean; else returns 0. Ignores a loss that is
- * not finite. */
+/*
+ * Adds the loss of a step. Returns the number of standard deviations by which it exceeds the mean
+ * of the previous 128 steps, if above 6, and sets the mean; otherwise returns 0. Ignores a loss
+ * that is not finite.
+ */
 double erg_loss_watch_add(struct erg_loss_watch *watch, double loss, double *mean);
 
 #endif

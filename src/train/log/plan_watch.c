@@ -1,4 +1,4 @@
-/* Reads the plans that the scheduler leaves for a job (train/log/plan_watch.h). */
+/* Reads the plans that the scheduler writes for a job (train/log/plan_watch.h). */
 #include "train/log/plan_watch.h"
 
 #include "base/log.h"
@@ -48,7 +48,7 @@ static int read_plan(const char *path, struct erg_train_pace *pace, struct erg_e
     return result;
 }
 
-/* The owner of the spool, in which the job's folder lies, is the scheduler. */
+/* The owner of the spool, which contains the job's folder, is the scheduler. */
 static bool is_trusted(const struct erg_plan_watch *watch, uid_t owner)
 {
     struct stat spool;
@@ -71,7 +71,7 @@ static int look(struct erg_plan_watch *watch, const struct stat *now, struct erg
                 struct erg_error *err)
 {
     if (!S_ISREG(now->st_mode))
-        return erg_fail(err, ERG_FAILED, "'%s' is no file; expected a plan", watch->path);
+        return erg_fail(err, ERG_FAILED, "'%s' is not a file; expected a plan", watch->path);
     if (!is_trusted(watch, now->st_uid))
         return erg_fail(err, ERG_FAILED,
                         "'%s' belongs to user %ld; expected the owner of the spool or the user of "
@@ -101,7 +101,7 @@ bool erg_plan_watch_look(struct erg_plan_watch *watch, struct erg_train_pace *pa
         result = look(watch, &now, pace, &err);
     }
     if (result != 0 && !watch->warned)
-        erg_log(ERG_LOG_WARNING, "%s; training continues at its pace", err.message);
+        erg_log(ERG_LOG_WARNING, "%s; training continues at its current pace", err.message);
     watch->warned = result != 0;
     return result == 0;
 }

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const int64_t least_ns = 1000000000; /* that energy is measured over */
-static const int64_t apart_ns = 100000000;  /* the least distance of marks */
+static const int64_t least_ns = 1000000000; /* shortest time of an energy measurement */
+static const int64_t apart_ns = 100000000;  /* shortest time between marks */
 
 int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
                       struct erg_error *err)
@@ -28,7 +28,7 @@ int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, s
         return erg_fail(err, ERG_NO_DEVICE, "GPU %d: %s", info->index, info->trouble);
     if (!name || strcmp(info->name, name) == 0)
         return 0;
-    /* Another order than CUDA's. */
+    /* The order differs from CUDA's. */
     return erg_fail(err, ERG_NO_DEVICE,
                     "GPU %d is a \"%s\", expected the \"%s\" that trains; name the GPUs in "
                     "CUDA_VISIBLE_DEVICES",
@@ -53,7 +53,7 @@ static double peak_of(const char *name)
     struct erg_gpu *gpu;
     struct erg_error err;
     if (erg_gpu_load(&gpu, name, &err) != 0) {
-        erg_log(ERG_LOG_INFO, "MFU is not known: %s", err.message);
+        erg_log(ERG_LOG_INFO, "MFU is unknown: %s", err.message);
         return NAN;
     }
     double peak_flops = gpu->stated_flops;
@@ -96,7 +96,7 @@ void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int loca
                             erg_meter_open(&meter->meter, uuid, &err) != 0
                       : !meter->elsewhere && erg_rapl_open(&meter->rapl, NULL, &err) != 0;
     if (failed)
-        erg_log(ERG_LOG_INFO, "energy is not known: %s", err.message);
+        erg_log(ERG_LOG_INFO, "energy is unknown: %s", err.message);
     add_mark(meter);
     meter->last_ns = meter->marks[0].time_ns;
 }
@@ -140,7 +140,7 @@ static void take_host(struct erg_rank_numbers *numbers, const struct erg_rank_ma
     numbers->power_w = window.cpu_j / numbers->measured_s;
 }
 
-/* The latest mark that is old enough to measure from, else the oldest. */
+/* The latest mark that is old enough to measure from, otherwise the oldest. */
 static size_t mark_to_measure_from(const struct erg_rank_meter *meter, int64_t now_ns)
 {
     size_t found = 0;
@@ -194,7 +194,7 @@ void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *
     size_t from = mark_to_measure_from(meter, now_ns);
     look(meter, &meter->marks[from], numbers);
     numbers->window_s = 1e-9 * (double)(now_ns - meter->last_ns);
-    double share = numbers->window_s / numbers->measured_s; /* NaN where nothing was measured */
+    double share = numbers->window_s / numbers->measured_s; /* NaN: nothing was measured */
     numbers->energy_j *= share;
     numbers->uncertainty_j *= share;
     meter->last_ns = now_ns;

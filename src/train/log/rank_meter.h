@@ -1,11 +1,11 @@
 /*
- * Rank meter: the measurements of one rank between two lines of its run's log. On a GPU it is that
- * GPU's energy counter; on the host it is the CPU packages of the machine, which its first rank
+ * Rank meter: the measurements of one rank between two lines of its run's log. On a GPU it uses
+ * that GPU's energy counter; on the host the CPU packages of the machine, which its first rank
  * measures.
  *
- * Counters move in steps of 20 to 100 ms, so a window of less than a second is widened: its energy
- * is its share, by time, of that of the latest second or a little more. Only a run that is younger
- * than that is measured over less.
+ * Counters move in steps of 20 to 100 ms, so a window of less than a second gets its share, by
+ * time, of the energy of the latest second or slightly more. Only during the first second of a run
+ * is the measurement shorter.
  */
 #ifndef ERG_TRAIN_LOG_RANK_METER_H
 #define ERG_TRAIN_LOG_RANK_METER_H
@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-/* The causes of waits of computation. */
+/* The causes of exposed waits. */
 enum erg_exposed {
     ERG_EXPOSED_TENSOR,
     ERG_EXPOSED_CONTEXT,
@@ -35,21 +35,20 @@ enum erg_rank_energy {
 };
 
 /* The numbers of one rank and window. Plain data without pointers, which ranks send each other.
- * NaN: not known. */
+ * NaN: unknown. */
 struct erg_rank_numbers {
-    double window_s;                /* from the end of the window before to that of this one */
-    double energy_j, uncertainty_j; /* in it, 95 % */
-    double measured_s;              /* what both were measured over: the window, or more */
+    double window_s;                /* from the end of the previous window to that of this one */
+    double energy_j, uncertainty_j; /* in the window; uncertainty: 95 % */
+    double measured_s;              /* time of both measurements: the window, or more */
     double power_w, clock_mhz;      /* means over measured_s */
     double temperature_c;           /* at its end */
-    double throttled_power_s, throttled_thermal_s; /* of measured_s: the power cap, or heat, held
-                                                      the clock down */
-    double peak_flops; /* dense bf16 FLOP/s that the GPU's file states; NaN for a GPU without one */
+    double throttled_power_s, throttled_thermal_s; /* of measured_s, by the power cap and by heat */
+    double peak_flops;                   /* dense bf16 FLOP/s from the GPU's file; NaN: no file */
     double memory_bytes;                 /* of the engine, on the device */
-    double memory_outside_bytes;         /* of the process on the device beyond them */
+    double memory_outside_bytes;         /* of the process on the device beyond memory_bytes */
     double exposed_s[ERG_EXPOSED_KINDS]; /* of a step, by enum erg_exposed */
     double bubble_s;                     /* of a step */
-    struct erg_clock_numbers clocks;     /* of a plan; refused -1: none are set */
+    struct erg_clock_numbers clocks;     /* of a plan; refused -1: no clocks are set */
     int32_t energy;                      /* enum erg_rank_energy */
     int32_t is_gpu;
 };
@@ -64,33 +63,34 @@ struct erg_rank_mark {
 };
 
 struct erg_rank_meter {
-    struct erg_meter *meter; /* NULL: not of a GPU, or it cannot be read */
-    struct erg_rapl *rapl;   /* NULL: not of the host, or it cannot be read */
+    struct erg_meter *meter; /* NULL: not on a GPU, or unreadable */
+    struct erg_rapl *rapl;   /* NULL: not on the host, or unreadable */
     bool is_gpu, elsewhere;
     double peak_flops;
-    int64_t last_ns; /* the end of the window before */
+    int64_t last_ns; /* the end of the previous window */
     struct erg_rank_mark marks[ERG_RANK_MARKS];
     size_t count;
 };
 
-/* *gpu, an index into the list: the GPU of a rank by CUDA's name, NULL: any. ERG_NO_DEVICE where
- * that cannot be read, or is another one. */
+/*
+ * *gpu, an index into the list: the GPU of a rank; `name`: by CUDA, NULL: any. ERG_NO_DEVICE if it
+ * cannot be read or has another name.
+ */
 int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
                       struct erg_error *err);
 
 /*
  * The first window begins when this returns. `gpu` is CUDA's name of the rank's GPU, NULL for the
- * host; `local_rank` counts the ranks of this machine, and GPUs in the order of
- * CUDA_VISIBLE_DEVICES. Without sensors, numbers are not known; that is not an error, and a message
+ * host; `local_rank`: among the ranks of this machine, and so among its GPUs in the order of
+ * CUDA_VISIBLE_DEVICES. Without sensors, numbers are unknown; this is not an error, and a message
  * gives the reason.
  */
 void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int local_rank);
 void erg_rank_meter_close(struct erg_rank_meter *meter);
 
 /*
- * A separate measurement, independent of the windows and exact for short times, too: from
- * erg_rank_meter_begin() on. The end fills the fields of a window except window_s, and releases the
- * mark.
+ * A separate measurement from erg_rank_meter_begin() on, independent of the windows and exact even
+ * for short times. The end fills the fields of a window except window_s, and releases the mark.
  */
 void erg_rank_meter_begin(struct erg_rank_meter *meter, struct erg_rank_mark *mark);
 void erg_rank_meter_end(struct erg_rank_meter *meter, struct erg_rank_mark *mark,

@@ -1,4 +1,4 @@
-/* The course of a run, thinned. */
+/* Thins the course of a run. */
 #include "train/log/run_history.h"
 
 #include "base/memory.h"
@@ -31,7 +31,7 @@ static double number_or_nan(const json_t *value)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* Over all ranks that have a value. */
+/* The sum over all ranks with a value. */
 static double sum_of(const json_t *array)
 {
     double sum = NAN;

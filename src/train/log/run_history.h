@@ -1,6 +1,6 @@
 /*
- * Run history: the course of a run as its page draws it, in at most a few thousand rows. From a
- * longer log every second, fourth, ... line is kept; lines with a validation loss are kept first.
+ * Run history: the course of a run for its page, in at most a few thousand rows. A longer log keeps
+ * every second, fourth, ... line; lines with a validation loss have priority.
  */
 #ifndef ERG_TRAIN_LOG_RUN_HISTORY_H
 #define ERG_TRAIN_LOG_RUN_HISTORY_H
@@ -12,7 +12,7 @@
 enum erg_run_column {
     ERG_RUN_STEP,
     ERG_RUN_TOKENS,
-    ERG_RUN_TIME, /* "time_s": that steps took so far, without what lay between them */
+    ERG_RUN_TIME, /* "time_s": of steps so far, without the time between them */
     ERG_RUN_LOSS,
     ERG_RUN_VALIDATION_LOSS,
     ERG_RUN_GRADIENT_NORM,
@@ -27,7 +27,7 @@ enum erg_run_column {
 };
 
 struct erg_run_row {
-    double values[ERG_RUN_COLUMNS]; /* NaN: not known */
+    double values[ERG_RUN_COLUMNS]; /* NaN: unknown */
 };
 
 /* All-zero is a valid empty history. */
@@ -36,14 +36,14 @@ struct erg_run_history {
     size_t count, capacity;
     size_t stride, seen; /* every stride-th line of those seen is kept */
     struct erg_run_row last;
-    double energy_j; /* of all lines; NaN where one does not know its own */
-    json_t *trials;  /* the latest that a line has; NULL: none has */
+    double energy_j; /* of all lines; NaN: unknown for one of them */
+    json_t *trials;  /* the latest in a line; NULL: none */
 };
 
 /* Adds a line of metrics.jsonl. */
 void erg_run_history_add(struct erg_run_history *history, const json_t *line);
 
-/* A new object with an array for each column, the last line included. */
+/* A new object with an array for each column, including the last line. */
 json_t *erg_run_history_columns(const struct erg_run_history *history);
 
 void erg_run_history_release(struct erg_run_history *history);

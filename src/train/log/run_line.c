@@ -8,9 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- what ranks say together ---- */
+/* ---- values over ranks ---- */
 
-/* A number of each rank, by its offset in struct erg_rank_numbers. */
+/* A number of a rank, by its offset in struct erg_rank_numbers. */
 static double number_of(const struct erg_run_line *line, size_t rank, size_t offset)
 {
     double value;
@@ -18,7 +18,7 @@ static double number_of(const struct erg_run_line *line, size_t rank, size_t off
     return value;
 }
 
-/* The sum over all ranks; NaN where one rank's value is not known. */
+/* The sum over all ranks; NaN: unknown for one of them. */
 static double sum_of(const struct erg_run_line *line, size_t offset)
 {
     double sum = 0;
@@ -43,7 +43,7 @@ static double known_mean_of(const struct erg_run_line *line, size_t offset)
         sum += isnan(value) ? 0 : value;
         count += !isnan(value);
     }
-    return sum / count; /* NaN of none */
+    return sum / count; /* NaN: no values */
 }
 
 static void add_energy(struct erg_run_line *line)
@@ -61,8 +61,7 @@ static void add_energy(struct erg_run_line *line)
     line->j_per_token_uncertainty = line->j_per_token * (line->uncertainty_j / line->energy_j);
 }
 
-/* FLOPs with those of layers that are computed again, over those without. The other modes repeat no
- * product. */
+/* FLOPs with those of recomputed layers over those without. The other modes repeat no product. */
 static double recomputed(const struct erg_job *job)
 {
     const struct erg_layout *layout = &job->layout;
@@ -102,7 +101,7 @@ void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
     };
     for (size_t i = 0; i < line->ranks; i++)
         line->on_gpus &= entry->ranks[i].is_gpu != 0;
-    /* A pause between steps is none of a step's time, but no tokens are trained in it. */
+    /* A pause between steps does not count for a step's time, but lowers the tokens per second. */
     add_speed(line, log->about.job, log->spent_s + log->paused_s);
     add_energy(line);
     line->memory_bytes = most_of(line, offsetof(struct erg_rank_numbers, memory_bytes));
@@ -256,8 +255,10 @@ static void add_grouped(struct erg_text *out, double value)
     }
 }
 
-/* Both with the first digit of the uncertainty. A value with an uncertainty of 100 % or more is not
- * printed for people. */
+/*
+ * Adds both, to the first digit of the uncertainty. A value with an uncertainty of 100 % or more is
+ * not printed.
+ */
 static void add_j_per_token(struct erg_text *out, const struct erg_run_line *line)
 {
     double value = line->j_per_token, uncertainty = line->j_per_token_uncertainty;
@@ -267,7 +268,7 @@ static void add_j_per_token(struct erg_text *out, const struct erg_run_line *lin
     erg_text_printf(out, "  %.*f ± %.*f J/tok", places, value, places, uncertainty);
 }
 
-/* Milliseconds as short as a step asks for. */
+/* Milliseconds with the digits that a step needs. */
 static void add_ms(struct erg_text *out, double seconds)
 {
     double ms = 1e3 * seconds;

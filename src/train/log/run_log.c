@@ -22,9 +22,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_STEPS = 3 }; /* every one is shown */
+enum { FIRST_STEPS = 3 }; /* steps that always get a line */
 
-/* Keeps the lines of steps up to `step`; drops lines that are not lines of a log. */
+/* Keeps the lines of steps up to `step`; drops invalid lines. */
 static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err)
 {
     char *text;
@@ -62,7 +62,7 @@ static char *describe(const struct erg_job *job)
     return text;
 }
 
-/* Whether the folder belongs to this run. A folder of another run is left unchanged. */
+/* Checks that the folder belongs to this run. Does not change a folder of another run. */
 static int check_run(const char *folder, const char *there, const char *own, bool anew,
                      struct erg_error *err)
 {
@@ -86,23 +86,21 @@ int erg_run_log_check(const char *folder, const struct erg_job *job, bool anew, 
     return result;
 }
 
-/* The folder is this process's while its file is open. */
+/* Locks the folder for this process while its file is open. */
 static int lock_run(struct erg_run_log *log, const char *path, struct erg_error *err)
 {
-    log->lock =
-        open(path, O_RDWR | O_CLOEXEC); /* some file systems lock what may be written alone */
+    log->lock = open(path, O_RDWR | O_CLOEXEC); /* some file systems lock only writable files */
     if (log->lock < 0)
         return erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(errno));
     if (flock(log->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return 0; /* a file system without locks does not stop a run */
-    return erg_fail(
-        err, ERG_FAILED,
-        "'%s' is of a run that is still active; expected another folder, or that it has ended",
-        path);
+    return erg_fail(err, ERG_FAILED,
+                    "'%s' belongs to a run that is still active; expected another folder, or a run "
+                    "that has ended",
+                    path);
 }
 
-/* Makes the folder one of this run, or finds that it is; *same: it was one before. `anew`: its log
- * is not to be there. */
+/* Claims the folder for this run; *same: it already belonged to it. `anew`: it must have no log. */
 static int claim_folder(struct erg_run_log *log, bool anew, bool *same, struct erg_error *err)
 {
     const char *folder = log->about.folder;
@@ -158,7 +156,7 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
     return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
 }
 
-/* Writes the pending data; what does not go stays there. */
+/* Writes the pending data; keeps the rest if it cannot be written. */
 static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
     return erg_file_write_some(log->metrics, &log->unwritten) == 0
@@ -216,7 +214,7 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
         keep_line(log, &line);
 }
 
-/* Bytes of each item of the rank with most; null: not known. */
+/* Bytes of each item of the rank with the most; null: not known. */
 static json_t *memory_items(const struct erg_run_log *log)
 {
     json_t *object = log->about.memory_items ? json_object() : json_null();

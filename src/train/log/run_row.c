@@ -1,4 +1,4 @@
-/* The row of a run: windows of its log, their layout, their median. */
+/* Makes the row of a run: windows of its log, their layout, their median. */
 #define _DEFAULT_SOURCE /* strsep */
 
 #include "train/log/run_row.h"
@@ -16,17 +16,17 @@
 /* ---- the lines of a log ---- */
 
 struct log_window {
-    size_t session;      /* the first one that is like its own */
-    double steps, ms;    /* the undisturbed ones, and their mean */
+    size_t session;      /* the first session with the same conditions */
+    double steps, ms;    /* undisturbed steps, and their mean in ms */
     bool whole;          /* the log has only steps of this layout */
-    double energy_j;     /* of all its steps; NaN: not known */
-    double memory_bytes; /* NaN: not known */
+    double energy_j;     /* of all its steps; NaN: unknown */
+    double memory_bytes; /* NaN: unknown */
 };
 
 struct log_windows {
     struct log_window *items;
     size_t count, capacity;
-    size_t damaged, first_damaged; /* lines, and which is the first */
+    size_t damaged, first_damaged; /* number of lines, and the first of them */
 };
 
 static size_t first_alike(const struct erg_run_sessions *sessions, size_t index)
@@ -37,7 +37,7 @@ static size_t first_alike(const struct erg_run_sessions *sessions, size_t index)
     return first;
 }
 
-/* Whether a line is one of a log. */
+/* Reads a line; false: not a line of a log. */
 static bool read_window(struct log_window *window, const struct erg_run_sessions *sessions,
                         const char *line)
 {
@@ -79,9 +79,9 @@ static void read_log(struct log_windows *windows, const struct erg_run_sessions 
     free(copy);
 }
 
-/* ---- the row of all ---- */
+/* ---- the row ---- */
 
-/* Uses the layout with the most undisturbed steps, the later one of equals. */
+/* Chooses the layout with the most undisturbed steps; the later one of equal ones. */
 static size_t choose_session(const struct log_windows *windows,
                              const struct erg_run_sessions *sessions)
 {
@@ -101,8 +101,10 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The time that this share of the steps does not exceed, from windows sorted by time. Where the
- * share ends exactly with a window, the middle between it and the next one. */
+/*
+ * The quantile of the steps' time, from windows sorted by time. If the share ends exactly with a
+ * window, the mean of it and the next one.
+ */
 static double quantile_ms(const struct log_window *items, size_t count, double steps, double share)
 {
     double sum = 0;
@@ -164,7 +166,7 @@ static int measure(struct erg_fit_row *row, struct erg_fit_run *run, struct log_
     double steps;
     if (!windows->count)
         return erg_fail(err, ERG_FAILED,
-                        "%s/metrics.jsonl: none of its %zu lines is one of a log, expected the "
+                        "%s/metrics.jsonl: none of its %zu lines is a line of a log, expected the "
                         "steps of a run that this ergon or a later one trained",
                         name, windows->damaged);
     const size_t count = select_windows(windows, session, &steps, run);
@@ -219,7 +221,7 @@ static int check_session(const struct erg_run_session *session, const struct erg
     if (session->kinds > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s/%s: the run's cluster has GPUs of %ld kinds, and an engine's constants "
-                        "are those of one; expected a run on one kind",
+                        "are for one kind; expected a run on one kind",
                         name, erg_run_sessions_name, session->kinds);
     if (session->plan_method && strcmp(session->plan_method, "sequential") != 0)
         return erg_fail(err, ERG_FAILED,
@@ -255,12 +257,12 @@ static void warn(const struct erg_fit_run *run, const struct log_windows *window
     const size_t all = run->lines + run->lines_other + run->lines_damaged;
     if (run->lines_damaged)
         erg_log(ERG_LOG_WARNING,
-                "%s/metrics.jsonl: %zu of %zu lines, the first of them line %zu, are left out; "
-                "expected whole lines of a log",
+                "%s/metrics.jsonl: %zu of %zu lines, the first of them line %zu, are skipped; "
+                "expected complete lines of a log",
                 name, run->lines_damaged, all, windows->first_damaged);
     if (run->lines_other)
         erg_log(ERG_LOG_WARNING,
-                "%s/metrics.jsonl: %zu of %zu lines are left out; the run continued with another "
+                "%s/metrics.jsonl: %zu of %zu lines are skipped; the run continued with another "
                 "layout, device, model or plan, and a row describes one",
                 name, run->lines_other, all);
 }
@@ -304,7 +306,7 @@ int erg_run_row_parse(struct erg_fit_rows *rows, const char *name, const char *s
     int status = erg_run_sessions_parse(&of_run, place.data, sessions, err);
     if (status == 0) {
         if (of_run.left_out)
-            erg_log(ERG_LOG_WARNING, "%s: %zu line%s left out; expected whole lines", place.data,
+            erg_log(ERG_LOG_WARNING, "%s: %zu line%s skipped; expected complete lines", place.data,
                     of_run.left_out, of_run.left_out == 1 ? " is" : "s are");
         read_log(&windows, &of_run, metrics);
         status = add_row(rows, &of_run, &windows, name, cluster, err);
@@ -315,7 +317,7 @@ int erg_run_row_parse(struct erg_fit_rows *rows, const char *name, const char *s
     return status;
 }
 
-/* A folder without the file: whether it is none of a run, or of an older ergon's. */
+/* Explains a folder without the file: not a run, or one of an older ergon. */
 static int explain_missing(const char *folder, struct erg_error *err)
 {
     char *older = erg_file_path(folder, "run.json");

@@ -13,16 +13,16 @@
 enum { ERG_RUN_ROW_LEAST_STEPS = 5 };
 
 /*
- * Adds the row of RUN, from its sessions.jsonl and metrics.jsonl. Invalid lines and lines of
- * another layout are left out, and a warning gives their number. The time is the median over the
- * windows of the log, weighted by their undisturbed steps.
+ * Adds the row of RUN, from its sessions.jsonl and metrics.jsonl. Skips invalid lines and lines of
+ * another layout, with a warning of their number. The time is the median over the windows of the
+ * log, weighted by their undisturbed steps.
  *
- * `cluster`, whose strings are in the rows' arena, is set to that of the run; may be NULL.
+ * `cluster` (may be NULL) is set to the run's cluster, with strings in the rows' arena.
  */
 int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
                     struct erg_error *err);
 
-/* The same from texts: `name` stands for the folder. */
+/* The same from texts; `name` is the folder's name in messages. */
 int erg_run_row_parse(struct erg_fit_rows *rows, const char *name, const char *sessions,
                       const char *metrics, struct erg_cluster *cluster, struct erg_error *err);
 

@@ -1,4 +1,4 @@
-/* The starts of a run: written when it begins, and read for the conditions of its log. */
+/* The starts of a run: writes them when it begins, and reads them for the conditions of its log. */
 #define _DEFAULT_SOURCE /* strsep, gethostname */
 
 #include "train/log/run_session.h"
@@ -19,7 +19,7 @@ static const char schema[] = "ergon.session";
 
 /* ---- the fields of a line ---- */
 
-/* Products of any of these stay whole numbers. */
+/* Products of any of these are exact. */
 #define MOST_DEGREE 1e4
 #define MOST_COUNT 1e6
 #define MOST_TOKENS 1e8
@@ -80,7 +80,7 @@ TABLE(session, T,
 
 /* ---- writing ---- */
 
-/* The cluster's GPU, by a name that holds in any folder. */
+/* The cluster's GPU, by a name that is valid in any folder. */
 static char *gpu_of(const struct erg_job *job)
 {
     const char *name = job->cluster.gpu;
@@ -128,7 +128,7 @@ static void describe(struct erg_run_session *session, const struct erg_run_about
     };
 }
 
-/* Adds the lines of a text that are whole. */
+/* Adds the complete lines of a text. */
 static void keep_whole_lines(struct erg_text *out, char *text)
 {
     for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {

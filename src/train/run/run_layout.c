@@ -1,4 +1,4 @@
-/* The layout of a run whose job leaves it open. */
+/* Chooses the layout of a run whose job leaves it open. */
 #include "train/run/run_layout.h"
 
 #include "base/memory.h"
@@ -12,18 +12,20 @@
 const char erg_run_layout_head[] =
     "# The job with the layout that ergon train --auto has chosen.\n";
 
-enum { KEPT = 64 }; /* of each search: the fastest ones, which are then asked exactly */
+enum { KEPT = 64 }; /* fastest layouts of each search, whose exact memory is then computed */
 
-/* The relative difference up to which the model does not distinguish layouts. Among these, larger
- * microbatches are better: kernels do more at a time, and two halves can be nanobatches. */
+/*
+ * The relative difference up to which the model does not distinguish layouts. Among these, larger
+ * microbatches are better: kernels are larger, and two halves can be nanobatches.
+ */
 static const double alike = 0.01;
 
 struct choosing {
     const struct erg_run_layout_request *request;
     const struct erg_job *job;
-    struct erg_engine *engine; /* ergon's own, where the job names another one or none */
+    struct erg_engine *engine; /* ergon's own, if the job names another one or none */
     struct erg_layout_search search;
-    struct erg_layout_candidate *items; /* of all searches, the fastest first */
+    struct erg_layout_candidate *items; /* of all searches, fastest first */
     size_t count, capacity;
     uint64_t tried;
     long batch;
@@ -53,7 +55,7 @@ static bool is_of_job(const struct erg_job *job, const struct erg_layout *layout
            (open->offload || own->offload == layout->offload);
 }
 
-/* A job that describes each stage or chunk leaves nothing open. */
+/* Whether a job describes each stage or chunk, and so leaves nothing open. */
 static bool says_all(const struct erg_job *job)
 {
     const struct erg_job_open *open = &job->open;
@@ -78,7 +80,7 @@ static int check(const struct erg_job *job, struct erg_error *err)
     return 0;
 }
 
-/* Whether the engine can train it in the available memory. */
+/* Whether the engine can train the layout in the available memory. */
 static bool may_run(const struct choosing *choosing, const struct erg_layout *layout)
 {
     const struct erg_run_layout_request *request = choosing->request;
@@ -95,13 +97,13 @@ static bool may_run(const struct choosing *choosing, const struct erg_layout *la
                                                 .job = &job,
                                                 .init = request->init,
                                                 .changed = true,
-                                                .rank = 1, /* not conclusive */
+                                                .rank = 1, /* any rank */
                                                 .world = request->world};
     return bytes > 0 && (double)bytes <= request->room_bytes &&
            erg_trainer_check(&options, &ignored) == 0;
 }
 
-/* ---- searching ---- */
+/* ---- search ---- */
 
 static int prepare(struct choosing *choosing, struct erg_error *err)
 {
@@ -114,8 +116,10 @@ static int prepare(struct choosing *choosing, struct erg_error *err)
         if (erg_engine_load(&choosing->engine, "ergon", err) != 0)
             return -1;
         erg_job_apply_training(job, choosing->engine);
-        /* For any GPU: the engine's shares were measured on another one, which is enough to compare
-         * layouts. */
+        /*
+         * For any GPU: the engine's shares were measured on another one, which is good enough to
+         * compare layouts.
+         */
         choosing->engine->peak_flops = erg_gpu_peak_flops(job->gpu);
         engine = choosing->engine;
     }
@@ -158,7 +162,7 @@ static int search_once(struct choosing *choosing, struct erg_error *err)
     choosing->tried += result == 0 ? found.evaluated : 0;
     for (size_t i = 0; result == 0 && i < found.count; i++) {
         struct erg_layout_candidate one = found.items[i];
-        found.items[i] = (struct erg_layout_candidate){0}; /* its lists are the copy's */
+        found.items[i] = (struct erg_layout_candidate){0}; /* the copy owns its lists */
         if (!choosing->job->open.offload)
             one.layout.offload = choosing->job->layout.offload;
         ERG_PUSH(choosing, items, one);
@@ -167,7 +171,7 @@ static int search_once(struct choosing *choosing, struct erg_error *err)
     return result;
 }
 
-/* Where the number of microbatches stands, each data degree has one size of them. */
+/* If the number of microbatches is fixed, each data degree has one microbatch size. */
 static int search_degrees(struct choosing *choosing, struct erg_error *err)
 {
     const struct erg_job *job = choosing->job;
@@ -260,8 +264,10 @@ static void say_fastest(struct erg_text *out, const struct choosing *choosing, s
     }
 }
 
-/* The fastest that the engine runs, and of those that are alike the one with the largest
- * microbatch; the number of them: none. */
+/*
+ * The fastest layout that the engine runs; among similar ones the one with the largest microbatch.
+ * Returns the count if there is none.
+ */
 static size_t find_first(const struct choosing *choosing)
 {
     size_t found = choosing->count;
@@ -303,11 +309,12 @@ static int search_layout(struct erg_run_layout *chosen, struct choosing *choosin
     if (best == choosing->count) {
         struct erg_text room = {0};
         add_room(&room, choosing);
-        erg_fail(err, ERG_INFEASIBLE,
-                 "none of the %zu fastest layouts on %d rank%s fits into %s of each as the engine "
-                 "takes it; expected more ranks, or a smaller batch",
-                 choosing->count, choosing->request->world,
-                 erg_plural((size_t)choosing->request->world), room.data);
+        erg_fail(
+            err, ERG_INFEASIBLE,
+            "none of the %zu fastest layouts on %d rank%s fits into %s of each by the engine's "
+            "own count; expected more ranks, or a smaller batch",
+            choosing->count, choosing->request->world, erg_plural((size_t)choosing->request->world),
+            room.data);
         erg_text_release(&room);
         return -1;
     }

@@ -1,4 +1,4 @@
-/* Whether the memory of each rank fits, and the change that would help if it does not. */
+/* Checks that the memory of each rank fits, and finds the change that would help if not. */
 #include "train/run/run_memory.h"
 
 #include "base/memory.h"
@@ -33,7 +33,7 @@ static int find_need(struct rank_need *need, const struct erg_run_memory_request
     return result ? result : backend->table->memory_free(backend, &need->free_bytes, err);
 }
 
-/* Ranks with one memory: on the host those of a machine. */
+/* Whether two ranks share memory: on the host those of a machine do. */
 static bool shares(const struct erg_run_memory_request *request, const struct rank_need *a,
                    const struct rank_need *b)
 {
@@ -158,7 +158,7 @@ static void add_keys(struct erg_text *text, const struct erg_layout *own,
         erg_text_printf(text, "%s offload %.3g", comma, changed->offload);
 }
 
-/* Adds the smallest change with which each rank takes no more than `room`. */
+/* Adds the smallest change with which each rank needs no more than `room`. */
 static void add_change(struct erg_text *text, const struct erg_run_memory_request *request,
                        size_t room)
 {
@@ -176,7 +176,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
         rooms[stage] = (struct erg_memory_room){.gpu_bytes = (double)room,
                                                 .host_bytes = host_memory_of(job, stage),
                                                 .node_gpus = job->cluster.gpus_per_node};
-    /* Layers that the job has given to stages fit no other degrees. */
+    /* A job's own split of layers fits no other degrees. */
     const struct erg_memory_bounds bounds = {
         .rooms = rooms, .no_offload = shared, .degrees = !shared && !plain.chunk_layers};
     const struct erg_memory_request asked = {.model = job->model,
@@ -206,7 +206,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
     free(rooms);
 }
 
-/* The items, the largest first, but those below a hundredth. */
+/* Adds the items, largest first, except those below a hundredth. */
 static void add_items(struct erg_text *text, const struct rank_need *need)
 {
     bool added[ERG_RANK_ITEMS] = {false};
@@ -231,7 +231,7 @@ static int refuse(const struct erg_run_memory_request *request, const struct ran
     int sharing = 0;
     for (int i = 0; i < request->world; i++)
         sharing += shares(request, rank, &needs[i]);
-    erg_text_printf(&text, "%s: rank %d takes %.3g GiB of %s", request->job->path, rank->rank,
+    erg_text_printf(&text, "%s: rank %d needs %.3g GiB of %s", request->job->path, rank->rank,
                     (double)rank->bytes / 0x1p30,
                     request->backend->shares_memory ? "its machine's memory"
                                                     : request->backend->name);

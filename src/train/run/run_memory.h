@@ -1,5 +1,5 @@
 /*
- * Run memory: whether the memory of each rank fits into the free memory of its device. Asked before
+ * Run memory: checks that the memory of each rank fits into the free memory of its device, before
  * anything is allocated.
  */
 #ifndef ERG_TRAIN_RUN_RUN_MEMORY_H
@@ -15,14 +15,14 @@ struct erg_run_memory_request {
 };
 
 /*
- * World call. *most: the bytes of each item on the rank that takes most. ERG_INFEASIBLE where a
- * rank, or on the host the ranks of a machine together, take more than is free: the message names
- * the largest items, and the smallest change with which it would fit.
+ * World call. *most: the bytes of each item on the rank with the most. ERG_INFEASIBLE if a rank, or
+ * on the host the ranks of a machine together, need more than is free: the message names the
+ * largest items, and the smallest change that would make it fit.
  */
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
                          struct erg_error *err);
 
-/* The largest that a rank takes of the job with another layout; 0: the job cannot be spread so. */
+/* The most bytes of a rank for the job with another layout; 0: the job cannot have this layout. */
 size_t erg_run_memory_of(const struct erg_job *job, struct erg_backend *backend,
                          const struct erg_layout *layout);
 

@@ -1,4 +1,4 @@
-/* The plan that a run is trained by. */
+/* The plan that a run follows. */
 #include "train/run/run_plan.h"
 
 #include "io/file.h"
@@ -16,10 +16,11 @@ static int check_gpus(const struct erg_plan *plan, const struct erg_train_option
         return 0;
     const struct erg_plan_kind *kind = erg_plan_stage_kind(plan, (size_t)stage);
     if (!kind->emulated && kind->device && !strstr(kind->device, device))
-        return erg_fail(err, ERG_USAGE,
-                        "it was measured on %s, but a %s trains; expected a plan for this GPU, or "
-                        "--force",
-                        kind->device, device);
+        return erg_fail(
+            err, ERG_USAGE,
+            "it was measured on %s, but this run uses a %s; expected a plan for this GPU, or "
+            "--force",
+            kind->device, device);
     return 0;
 }
 
@@ -108,7 +109,7 @@ void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_pla
         .step_j = NAN,
     };
     if (plan->layout.data != job->layout.data)
-        return; /* among other ranks gradients are summed in another time */
+        return; /* with other ranks, sums of gradients take another time */
     expected->step_s = expected->time_s + beyond.time_s;
     expected->step_j = expected->energy_j + beyond.energy_j * (double)job->layout.data;
 }

@@ -56,7 +56,7 @@ static void expect(struct erg_run_preview *preview)
         snprintf(preview->unexpected, sizeof preview->unexpected, "%s", why.message);
 }
 
-/* ---- all of it ---- */
+/* ---- the preview ---- */
 
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
                          struct erg_backend *backend, const char *init, const char *type,
@@ -148,7 +148,7 @@ static json_t *plan_document(const struct erg_run_preview *preview)
                          stages);
 }
 
-/* null: the run does not look for the best way. */
+/* null: the run does not search for the best way. */
 static json_t *auto_document(const struct erg_run_preview *preview)
 {
     json_t *ways = json_array();

@@ -14,30 +14,36 @@
 struct erg_run_preview {
     const struct erg_job *job;
     const char *device, *type;
-    uint64_t steps, tokens; /* of the run in all */
+    uint64_t steps, tokens; /* of the whole run */
     long ranks;             /* ranks [i r, (i + 1) r) have stage i, r = ranks / pipeline */
-    struct erg_rank_memory
-        *stages;       /* [pipeline]: of one rank; all ranks of a stage take the same */
-    size_t most;       /* the stage that takes most */
+    /* [pipeline]: of one rank; all ranks of a stage need the same. */
+    struct erg_rank_memory *stages;
+    size_t most;       /* the stage that needs the most */
     size_t free_bytes; /* of this machine's device */
-    /* A step at the highest clock of the cluster's GPUs, all ranks together, as the job's engine
-     * expects it; NaN: it does not. */
+    /*
+     * A step at the highest clock of the cluster's GPUs, all ranks together, predicted by the job's
+     * engine; NaN: no prediction.
+     */
     double step_s, step_j;
     double gradients_s, optimizer_s; /* of step_s */
-    char unexpected[256];            /* then why */
-    /* The caller's: the plan of the run, NULL: none, and its prediction. */
+    char unexpected[256];            /* the reason for no prediction */
+    /* Set by the caller: the plan of the run, NULL: none, and its prediction. */
     const struct erg_plan *plan;
     struct erg_run_expected planned;
-    /* Likewise of a run that looks for the best way to train: its layout and why, NULL: it does
-     * not; the ways of the plan that it would try, and why they are sequential alone, NULL: they
-     * need not be. */
+    /*
+     * Also set by the caller, for a run that searches for the best way to train: its layout and the
+     * reason, NULL: it does not search; the ways of the plan that it would try, and why they are
+     * only sequential, NULL: they need not be.
+     */
     const char *layout, *sequential;
     struct erg_run_way ways[ERG_TRIALS_WAYS];
     size_t way_count;
 };
 
-/* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to
- * end at. To be released, also after a failure. */
+/*
+ * Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: the
+ * last step. Release it, even after a failure.
+ */
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
                          struct erg_backend *backend, const char *init, const char *type,
                          uint64_t steps, struct erg_error *err);

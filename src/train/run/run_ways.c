@@ -1,4 +1,4 @@
-/* The ways to run a step that a plan has. */
+/* The ways to run a step in a plan. */
 #include "train/run/run_ways.h"
 
 #include "base/text.h"
@@ -11,7 +11,7 @@
 
 const char erg_run_ways_rule[] = "the best of the ways that the run has tried";
 
-/* ---- which there are ---- */
+/* ---- list of ways ---- */
 
 static const struct erg_plan_point *point_of(const struct erg_plan *plan,
                                              const struct erg_run_way *way)
@@ -19,7 +19,7 @@ static const struct erg_plan_point *point_of(const struct erg_plan *plan,
     return &plan->methods[way->method].points[way->point];
 }
 
-/* Whether two points run every instruction alike. */
+/* Whether two points run every instruction in the same way. */
 static bool are_alike(const struct erg_plan *plan, const struct erg_run_way *a,
                       const struct erg_run_way *b, bool clocks)
 {
@@ -45,7 +45,7 @@ static bool is_better(const struct erg_run_way *a, const struct erg_run_way *b,
         (!deadline || b->time_s <= goal->deadline_s) && (!budget || b->energy_j <= goal->energy_j);
     if (a_keeps != b_keeps)
         return a_keeps;
-    /* Beyond its bound a way is the better the nearer it is. */
+    /* Outside the bound, the nearer way is better. */
     const bool by_energy = deadline ? a_keeps : budget && !a_keeps;
     return by_energy ? a->energy_j < b->energy_j : a->time_s < b->time_s;
 }
@@ -65,7 +65,7 @@ static void insert(struct erg_run_way *ways, size_t *count, const struct erg_run
     *count += *count < ERG_TRIALS_WAYS;
 }
 
-/* A way that runs alike and is there already stays, or goes where it is the less promising. */
+/* Adds a way. If two ways have equal launches, only the more promising one stays. */
 static void add(struct erg_run_way *ways, size_t *count, const struct erg_plan *plan,
                 const struct erg_run_way *way, bool clocks, const struct erg_goal *goal)
 {
@@ -92,7 +92,7 @@ size_t erg_run_ways_list(struct erg_run_way ways[ERG_TRIALS_WAYS], const struct 
 {
     static const struct erg_goal fastest = {.objective = ERG_FASTEST};
     size_t count = 1;
-    if (!clocks) /* then no energy is as it was planned */
+    if (!clocks) /* then energies differ from the plan */
         goal = &fastest;
     ways[0] = way_of(plan, ERG_METHOD_SEQUENTIAL, 0);
     for (size_t method = 0; method < ERG_METHOD_COUNT; method++)
@@ -185,14 +185,15 @@ void erg_run_ways_say(struct erg_text *out, const json_t *document)
     if (!best || !reference)
         return;
     if (strcmp(best, reference) == 0) {
-        erg_text_printf(out, "%s is the best of the %zu ways that were tried", best, tried);
+        erg_text_printf(out, "%s is the best of the %zu ways tried", best, tried);
         return;
     }
     if (!json_is_number(json_object_get(saved, "time_uncertainty"))) {
-        erg_text_printf(out,
-                        "%s took least in the one round of %zu ways that the time allowed, which "
-                        "does not show its saving compared with %s execution",
-                        best, tried, reference);
+        erg_text_printf(
+            out,
+            "%s took least in the single round of %zu ways that the time allowed, which "
+            "does not show its saving compared with %s execution",
+            best, tried, reference);
         return;
     }
     erg_text_printf(out, "%s saves ", best);

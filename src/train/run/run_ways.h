@@ -1,7 +1,7 @@
 /*
- * Run ways: the ways to run a step that a plan has, to be tried on steps of a run (run/trials.h):
- * the points of all its methods that differ in what is launched, and where clocks are set, in
- * clocks. Sequential execution is the first, the reference; the plan's model orders the others.
+ * Run ways: the ways to run a step in a plan, for trials on steps of a run (run/trials.h): the
+ * points of all its methods that differ in their launches or, if clocks are set, in clocks.
+ * Sequential execution is the first, the reference; the plan's model orders the others.
  */
 #ifndef ERG_TRAIN_RUN_RUN_WAYS_H
 #define ERG_TRAIN_RUN_RUN_WAYS_H
@@ -11,21 +11,21 @@
 
 struct erg_run_way {
     enum erg_method method;
-    size_t point;            /* of its points, from 0 */
-    double time_s, energy_j; /* of an iteration of one pipeline, as planned */
+    size_t point;            /* index of the point, from 0 */
+    double time_s, energy_j; /* planned, for an iteration of one pipeline */
 };
 
-/* The name of a plan's selection that trials found; trials are not repeated for it. */
+/* The rule of a plan's selection by trials; such a plan needs no further trials. */
 extern const char erg_run_ways_rule[];
 
 /*
- * The ways of a plan that has sequential execution; how many. The most promising come first: by
- * time, or where clocks are set, by the goal's objective if they are planned to keep its bound.
+ * The ways of a plan that has sequential execution; returns their number. The most promising come
+ * first: by time or, if clocks are set, by the goal's objective if the plan meets its bound.
  */
 size_t erg_run_ways_list(struct erg_run_way ways[ERG_TRIALS_WAYS], const struct erg_plan *plan,
                          bool clocks, const struct erg_goal *goal);
 
-/* The index of the way that runs as the plan's selected point does; `count`: none. */
+/* The index of the way with the launches of the plan's selected point; `count`: none. */
 size_t erg_run_ways_find(const struct erg_run_way *ways, size_t count, const struct erg_plan *plan,
                          bool clocks);
 

@@ -16,7 +16,7 @@ const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
 
 /* ---- opening ---- */
 
-/* Ranks meet before they read the job, so that one of them reports its errors. */
+/* Ranks connect before they read the job, so that one of them reports its errors. */
 static int meet_ranks(struct erg_train *train, struct erg_error *err)
 {
     enum { MEETING_S = 300 };
@@ -62,8 +62,10 @@ static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
                : 0;
 }
 
-/* The GPUs whose clocks are set; clocks->gpus stays NULL where none are. A plan for GPUs that chose
- * their clocks themselves sets none. */
+/*
+ * Finds the GPUs whose clocks are set; clocks->gpus stays NULL if none are. A plan for GPUs that
+ * chose their own clocks sets none.
+ */
 static int find_clocks(struct erg_train *train, long stage,
                        struct erg_clock_controller_options *clocks, struct erg_error *err)
 {
@@ -84,7 +86,8 @@ static int open_plan(struct erg_train *train, struct erg_clock_controller_option
                      struct erg_error *err)
 {
     struct erg_ranks place = {0};
-    if (train->env.rank < erg_layout_gpus(&train->job->layout)) /* else the trainer refuses it */
+    if (train->env.rank <
+        erg_layout_gpus(&train->job->layout)) /* otherwise the trainer refuses it */
         erg_ranks_place(&place, &train->job->layout, train->env.rank);
     int result = train->tuning.on
                      ? erg_train_tune_plan(train, place.stage, err)
@@ -128,7 +131,7 @@ static void start(struct erg_train *train, int64_t start_ns)
     train->end = steps && steps < updates ? steps : updates;
     double time_s = train->options.time_s;
     erg_run_plan_expect(&train->expected, train->plan, train->options.plan, train->job);
-    if (time_s > 0) /* the time spent so far is a part of it */
+    if (time_s > 0) /* includes the time spent so far */
         time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
@@ -163,7 +166,7 @@ int erg_train_open_auto(struct erg_train **out, const char *job,
         return -1;
     if ((unsigned)taken.device > ERG_TRAIN_HOST || (unsigned)taken.type > ERG_TRAIN_FLOAT32)
         return erg_fail(err, ERG_USAGE,
-                        "the options of a run name device %d and type %d; expected constants of "
+                        "the options of a run have device %d and type %d; expected constants of "
                         "ergon/train.h",
                         taken.device, taken.type);
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
@@ -200,7 +203,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
         return 0;
     int result = 0;
     struct erg_rank_numbers ignored;
-    erg_train_tune_release(train); /* its marks are the meter's */
+    erg_train_tune_release(train); /* its marks belong to the meter */
     if (train->held.time_ns)
         erg_rank_meter_end(&train->meter, &train->held, &ignored);
     if (train->begun) {
@@ -260,7 +263,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
 }
 
 /* This rank's request after the next step; rank 0 watches the time for all. */
-static int demand(struct erg_train *train)
+static int requested(struct erg_train *train)
 {
     const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;
     if (train->stop)
@@ -278,7 +281,7 @@ static int demand(struct erg_train *train)
     return due && train->options.folder ? ERG_TRAINER_SAVE : 0;
 }
 
-/* World call: the numbers of all ranks, to be freed. */
+/* World call: the numbers of all ranks; free them. */
 static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct erg_error *err)
 {
     struct erg_rank_numbers own, *all = erg_xcalloc((size_t)train->env.world, sizeof *all);
@@ -306,7 +309,7 @@ static int validate(struct erg_train *train, struct erg_error *err)
     struct erg_rank_numbers between;
     if (erg_trainer_validate(train->trainer, &train->stats.validation_loss, err) != 0)
         return -1;
-    erg_rank_meter_take(&train->meter, &between); /* its energy is not that of steps */
+    erg_rank_meter_take(&train->meter, &between); /* energy between steps is not that of steps */
     return 0;
 }
 
@@ -323,9 +326,10 @@ static void write_line(struct erg_train *train, const struct erg_run_log_entry *
                         train->log.history.energy_j);
 }
 
-/* Whether other work slows the next step, which then does not show a layout's speed: the first
- * steps warm up, and a trace, the writing of a checkpoint and the caches after a validation slow
- * steps down. */
+/*
+ * Whether other work slows the next step down, so that it does not show a layout's speed: warm-up
+ * of the first steps, a trace, the writing of a checkpoint, cold caches after a validation.
+ */
 static bool is_disturbed(const struct erg_train *train, bool traces)
 {
     enum { WARM_UP_STEPS = 3 };
@@ -333,7 +337,7 @@ static bool is_disturbed(const struct erg_train *train, bool traces)
            !isnan(train->stats.validation_loss);
 }
 
-/* Validation and a line of the log, where they are due. */
+/* Validates and writes a line of the log, if due. */
 static int report(struct erg_train *train, const struct erg_train_step *step, bool disturbed,
                   struct erg_error *err)
 {
@@ -408,8 +412,8 @@ static void note(struct erg_train *train, const struct erg_train_step *step)
                                                        : ERG_TRAIN_GOES_ON;
 }
 
-/* Ends the window of the power that the run is held to. Its mean power, to which every machine or
- * GPU adds its own once; NaN: not known. */
+/* Ends the window of power that holds the run to its limit. Returns its mean power, to which every
+ * machine or GPU adds its own once; NaN: unknown. */
 static double end_window(struct erg_train *train)
 {
     struct erg_rank_numbers numbers = {.energy_j = NAN};
@@ -425,8 +429,10 @@ static void begin_window(struct erg_train *train)
         erg_rank_meter_begin(&train->meter, &train->held);
 }
 
-/* A run by a plan takes the point of least energy that is fast enough, where trials do not choose.
- * How much of the slowdown it has: pauses have the rest. */
+/*
+ * Without trials, a run by a plan uses the point of least energy that is fast enough. Returns the
+ * point's part of the slowdown; pauses make up the rest.
+ */
 static double follow_point(struct erg_train *train, double slowdown)
 {
     const double slack = 1e-5; /* profiles have six digits */
@@ -440,14 +446,16 @@ static double follow_point(struct erg_train *train, double slowdown)
     if (erg_plan_select(plan, &input, NULL) == 0 && plan->selected.point != before) {
         erg_train_put_into_force(train, true);
         if (erg_train_tells(train))
-            erg_log(ERG_LOG_INFO, "the scheduler's plan: on at point %zu of '%s'",
+            erg_log(ERG_LOG_INFO, "the scheduler's plan: continues at point %zu of '%s'",
                     plan->selected.point + 1, train->options.plan);
     }
     return erg_run_plan_selected(plan)->time_s / train->own_point_s;
 }
 
-/* World call: the ranks follow the plan that rank 0 found before this step from now on. One that
- * they followed before has had a whole step, which all ranks have ended. */
+/*
+ * World call: from now on the ranks follow the plan that rank 0 found before this step. A plan that
+ * they followed before has had a whole step, which all ranks have ended.
+ */
 static void follow_plan(struct erg_train *train, const struct erg_train_step *step)
 {
     const struct erg_train_pace *pace = &step->pace;
@@ -455,8 +463,8 @@ static void follow_plan(struct erg_train *train, const struct erg_train_step *st
         erg_power_hold_measured(&train->hold, step->power_w);
     if (train->hold.saturated && !train->unheld && erg_train_tells(train))
         erg_log(ERG_LOG_WARNING,
-                "GPUs draw %.0f W on the mean, and the scheduler allows %.0f W: pauses that make "
-                "steps %.3g times as long do not keep it",
+                "GPUs draw %.0f W on average, but the scheduler allows %.0f W: pauses that make "
+                "steps %.3g times as long do not keep this limit",
                 step->power_w, train->hold.limit_w, train->hold.slowdown);
     train->unheld |= train->hold.saturated;
     if (pace->number && pace->number == train->pace.number) {
@@ -471,8 +479,10 @@ static void follow_plan(struct erg_train *train, const struct erg_train_step *st
     train->pace = *pace;
 }
 
-/* Between steps, where the watchdog does not look: GPUs idle for so long that steps come as slowly
- * as they are to, and the mean power falls. A signal ends the pause. */
+/*
+ * Pauses between steps, which the watchdog does not watch: GPUs idle until steps are as slow as
+ * requested, and the mean power falls. A signal ends the pause.
+ */
 static void pause_run(struct erg_train *train, const struct erg_train_step *step)
 {
     const int64_t slice_ns = 100000000, start_ns = erg_now_ns();
@@ -500,7 +510,7 @@ static int make_step(struct erg_train *train, struct erg_train_step *step, struc
         erg_trainer_note_power(train->trainer, end_window(train));
         begin_window(train);
     }
-    return erg_trainer_step(train->trainer, demand(train), step, err);
+    return erg_trainer_step(train->trainer, requested(train), step, err);
 }
 
 int erg_train_step(struct erg_train *train, struct erg_error *err)
@@ -547,7 +557,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     return 0;
 }
 
-/* ---- what comes out ---- */
+/* ---- results ---- */
 
 int erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats,
                     struct erg_error *err)

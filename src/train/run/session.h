@@ -12,33 +12,35 @@
 /*
  * A run that searches for the best way to train. It chooses the parts of the layout that the job
  * leaves open (run/run_layout.h) and writes the complete job as job.yaml into the options'
- * `folder`, which is required. A plan of that job lists ways to run its passes, which are tried on
- * steps of the run (run/trials.h); plan.json in the folder selects the best one. A continued run
- * has both files already, and keeps them.
+ * `folder`, which is required. A plan of that job lists ways to run its passes, and the run tries
+ * them on its steps (run/trials.h); plan.json in the folder selects the best one. A continued run
+ * already has both files, and keeps them.
  */
 struct erg_train_auto {
     double budget_s;      /* of trials; 0: the default of run/trials.h */
-    struct erg_goal goal; /* likewise, of a step */
-    /* At rank 0: a plan of the job; `sequential`: of sequential passes alone. */
+    struct erg_goal goal; /* for a step; 0: the default of run/trials.h */
+    /* Called at rank 0: makes a plan of the job; `sequential`: with sequential passes only. */
     int (*plan)(void *context, const struct erg_job *job, bool sequential, struct erg_plan **plan,
                 struct erg_error *err);
     void *context;
 };
 
-/* As erg_train_open(). The options name no plan; `lock_clocks` sets those of the ways. */
+/* Like erg_train_open(). The options have no plan; `lock_clocks` sets the clocks of the ways. */
 int erg_train_open_auto(struct erg_train **train, const char *job,
                         const struct erg_train_options *options, const struct erg_train_auto *asked,
                         struct erg_error *err);
 
-/* Why passes of such a job run sequentially alone; NULL: they need not. */
+/* Why passes of such a job can only run sequentially; NULL: they need not. */
 const char *erg_train_auto_sequential(const struct erg_job *job);
 
-/* For such a run, at rank 0: its layout with the reason, and the results of its trials, an empty
- * text before there are any. */
+/*
+ * For such a run, at rank 0: its layout with the reason, and the results of its trials; "" before
+ * there are any.
+ */
 const char *erg_train_auto_layout(const struct erg_train *train);
 void erg_train_auto_found(struct erg_text *out, const struct erg_train *train);
 
-/* All live as long as the run. The name is "host", or the GPU's. */
+/* All are valid as long as the run. The name is "host", or the GPU's. */
 const struct erg_job *erg_train_job(const struct erg_train *train);
 const char *erg_train_device_name(const struct erg_train *train);
 /* The prediction of a step by the run's plan; expected->plan is NULL without a plan. */

@@ -1,4 +1,4 @@
-/* A run that looks for the best way to train: its layout, its plan, and trials on its steps. */
+/* A run that searches for the best way to train: its layout, its plan, and trials on its steps. */
 #include "train/run/session_internal.h"
 
 #include "base/log.h"
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what rank 0 has for all ---- */
+/* ---- from rank 0 to all ---- */
 
-/* A line at rank 0, as those of the log. */
+/* Prints a line at rank 0, like those of the log. */
 static void tell(const struct erg_train *train, const char *text)
 {
     if (erg_train_tells(train) && train->options.line)
@@ -28,7 +28,7 @@ static char *path_of(const struct erg_train *train, const char *name)
     return erg_file_path(train->options.folder, name);
 }
 
-/* World call: a text of rank 0, which is freed in exchange for one that every rank has. */
+/* World call: replaces a text of rank 0 by a copy on every rank. */
 static int share_text(struct erg_rendezvous *rendezvous, char **text, struct erg_error *err)
 {
     enum { PART = 1 << 20 };
@@ -51,8 +51,10 @@ static int share_text(struct erg_rendezvous *rendezvous, char **text, struct erg
 
 /* ---- the layout ---- */
 
-/* World call: the part of its device's free memory that each rank may take: the ranks of a machine
- * may share its memory. */
+/*
+ * World call: the part of its device's free memory that each rank may use: the ranks of a machine
+ * may share its memory.
+ */
 static int find_room(const struct erg_train *train, double *room_bytes, struct erg_error *err)
 {
     struct {
@@ -79,8 +81,10 @@ static int find_room(const struct erg_train *train, double *room_bytes, struct e
     return result;
 }
 
-/* *before: the job that a run before has left in the folder, NULL: none. Fails where another job
- * exists there, or a plan without a job, since they belong to another run. */
+/*
+ * *before: the job that an earlier run has left in the folder; NULL: none. Fails if the folder has
+ * another job, or a plan without a job, since they belong to another run.
+ */
 static int find_before(struct erg_job **before, const struct erg_train *train, const char *path,
                        struct erg_error *err)
 {
@@ -172,13 +176,13 @@ const char *erg_train_auto_sequential(const struct erg_job *job)
            : !job->even_microbatch   ? "its microbatches cannot be halved"
            : job->layout.offload > 0 ? "its layout offloads activations"
            : job->training && job->training->deterministic
-               ? "train.deterministic asks for the same bits, which nanobatches do not have"
+               ? "train.deterministic requires the same bits, which nanobatches do not give"
            : erg_job_splits_stream(job) && job->layout.recompute == ERG_RECOMPUTE_FULL
                ? "it recomputes all under sequence parallelism"
                : NULL;
 }
 
-/* The plan that trials of this run have made before, or NULL. */
+/* The plan from earlier trials of this run, or NULL. */
 static char *find_plan(const struct erg_train *train, const char *path)
 {
     struct erg_plan *plan;
@@ -199,7 +203,7 @@ static char *find_plan(const struct erg_train *train, const char *path)
     return NULL;
 }
 
-/* At rank 0. */
+/* At rank 0: makes the plan. */
 static int make_plan(struct erg_train *train, const char *path, char **text, struct erg_error *err)
 {
     const struct erg_train_auto *asked = &train->tuning.asked;
@@ -260,7 +264,7 @@ int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *e
         select_way(train, 0, "to be tried");
     if (tuning->count >= 2)
         return 0;
-    /* Then nothing depends on the plan, and the run is a plain one, to the bit. */
+    /* Then nothing depends on the plan, and the run gives the same bits as a plain one. */
     erg_plan_free(train->plan);
     free(train->plan_text);
     train->plan = NULL;
@@ -287,7 +291,7 @@ static void tell_ways(const struct erg_train *train)
     } else if (!trials->trying) {
         erg_text_add(&text, "auto: continues with ");
         add_name(&text, train, trials->best);
-        erg_text_add(&text, ", as the run has found before");
+        erg_text_add(&text, ", which the run has found before");
     } else {
         erg_text_add(&text, "auto: tries ");
         for (size_t way = 0; way < trials->options.ways; way++) {
@@ -347,14 +351,15 @@ void erg_train_put_into_force(struct erg_train *train, bool follows)
         train->log.about.expected = train->expected;
 }
 
-/* The plan with the results of trials is that of the folder and of checkpoints from now on. */
+/* From now on the folder and checkpoints get the plan with the results of trials. */
 static void keep_plan(struct erg_train *train)
 {
     struct erg_error err;
     char *text;
     if (erg_plan_write(train->plan, train->options.plan, &err) == 0 &&
         erg_file_read(train->options.plan, 0, &text, NULL, &err) == 0) {
-        ERG_PUSH(&train->tuning.texts, items, train->plan_text); /* a checkpoint may yet write it */
+        ERG_PUSH(&train->tuning.texts, items,
+                 train->plan_text); /* a checkpoint may still write it */
         train->plan_text = text;
     } else {
         erg_log(ERG_LOG_WARNING, "%s; the next start of the run tries again", err.message);
@@ -372,12 +377,11 @@ static void tell_end(struct erg_train *train)
     erg_text_add(&text, "auto: ");
     erg_run_ways_say(&text, tuning->news);
     if (trials->unmet && goal->deadline_s > 0)
-        erg_text_printf(&text, "; none that was tried takes at most %.4g s", goal->deadline_s);
+        erg_text_printf(&text, "; no tried way takes at most %.4g s", goal->deadline_s);
     else if (trials->unmet)
-        erg_text_printf(&text, "; none that was tried is known to need at most %.4g J",
-                        goal->energy_j);
+        erg_text_printf(&text, "; no tried way is known to need at most %.4g J", goal->energy_j);
     else if (!(trials->power.count > 0))
-        erg_text_add(&text, "; energy is not known, so time decided");
+        erg_text_add(&text, "; energy is unknown, so time decided");
     tell(train, text.data);
     erg_text_release(&text);
 }
@@ -465,7 +469,7 @@ int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_erro
     struct erg_way_search *tuning = &train->tuning;
     if (tuning->count < 2 || (tuning->done == 0 && disturbed))
         return 0;
-    if (tuning->done == 0) { /* this step has fixed the measurements from now on */
+    if (tuning->done == 0) { /* this step has settled: measure from now on */
         tuning->sum_s = 0;
         tuning->begin_ns = erg_now_ns() - (int64_t)(1e9 * train->stats.step_s);
         tuning->disturbed = false;

@@ -15,7 +15,7 @@
 
 /* ---- recording ---- */
 
-/* The key with which a recording of this time is joined later (ergon import). */
+/* Finds the key by which a recording of this time is joined later (ergon import). */
 static void find_uuid(struct erg_train *train)
 {
     struct erg_error ignored;
@@ -66,7 +66,7 @@ struct erg_cupti *erg_train_kernels_begin(struct erg_train *train)
 struct step_kernels {
     struct erg_kernel_record *records;
     size_t count;
-    struct erg_kernel_span *spans; /* by piece of the step; without kernels: no name */
+    struct erg_kernel_span *spans; /* by piece of the step; name NULL: no kernels */
     char (*names)[40];
 };
 
@@ -76,7 +76,7 @@ static int by_start(const void *left, const void *right)
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-/* A piece of the step from the start of its first kernel to the end of its last one. */
+/* Sets a piece's span from the start of its first kernel to the end of its last one. */
 static void cover(struct step_kernels *of, size_t piece, const struct erg_timeline_span *about,
                   const struct erg_kernel_record *record)
 {
@@ -163,7 +163,7 @@ static void tell(const struct erg_train *train, uint64_t step, double step_s,
     if (kernels->others)
         erg_text_printf(&text, ", %.1f %% %s than the mean of steps without trace",
                         100 * fabs(step_s / mean_s - 1), step_s < mean_s ? "less" : "more");
-    erg_text_printf(&text, "; CUPTI was at work for %.4f s", (double)overhead_ns / 1e9);
+    erg_text_printf(&text, "; CUPTI's overhead was %.4f s", (double)overhead_ns / 1e9);
     erg_log(ERG_LOG_WARNING, "%s", text.data);
     erg_text_release(&text);
 }

@@ -1,4 +1,7 @@
-/* Checkpoints of a run: the times of writing, and the checkpoint from which a run continues. */
+/*
+ * Checkpoints of a run: writes them, measures the time, and loads the one from which a run
+ * continues.
+ */
 #include "train/run/session_internal.h"
 
 #include "base/log.h"
@@ -10,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As with a checkpoint, a page that cannot be written is a warning. */
+/* As with a checkpoint, a failure to write the page gives a warning. */
 static void write_page(const struct erg_run_log *log)
 {
     struct erg_error err;
@@ -23,8 +26,9 @@ static void write_page(const struct erg_run_log *log)
     erg_text_release(&path);
 }
 
-/* The files that were written meanwhile are complete or have failed, so the time of the writes is
- * known. */
+/*
+ * Files written in the background are complete or have failed, so the time of the writes is known.
+ */
 void erg_train_note_written(struct erg_train *train)
 {
     uint64_t there = erg_trainer_checkpoint(train->trainer);
@@ -35,7 +39,7 @@ void erg_train_note_written(struct erg_train *train)
     }
 }
 
-/* World call. `waits`: until the checkpoint is there. */
+/* World call. `waits`: until the checkpoint is complete. */
 static int checkpoint(struct erg_train *train, bool waits, struct erg_error *err)
 {
     const char *folder = train->options.folder;
@@ -70,7 +74,7 @@ int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
     return checkpoint(train, true, err);
 }
 
-/* One that cannot be written is a warning: training goes on, and older ones stay. */
+/* A failure to write gives a warning: training continues, and older checkpoints stay. */
 int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err)
 {
     struct erg_error failure;
@@ -85,8 +89,10 @@ int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err)
     return 0;
 }
 
-/* The message of the reporting rank for a run that failed at a step; the run is saved first where
- * possible. */
+/*
+ * Completes the reporting rank's message for a run that failed at a step; saves the run first if
+ * possible.
+ */
 int erg_train_explain(struct erg_train *train, struct erg_error *err)
 {
     const char *folder = train->options.folder;

@@ -1,4 +1,4 @@
-/* A run in a few lines for people: what trains, and what came of it. */
+/* A run in a few lines for people: its model and layout, and its results. */
 #include "train/run/session.h"
 #include "train/run/session_internal.h"
 
@@ -17,7 +17,7 @@ static void add_plan(struct erg_text *text, const struct erg_run_expected *expec
                         expected->step_s, expected->step_j);
 }
 
-/* How the run is spread, or by which plan it trains. */
+/* Adds the run's layout, or the plan that it follows. */
 static void add_choice(struct erg_text *text, const struct erg_train *train)
 {
     const char *layout = erg_train_auto_layout(train);

@@ -36,7 +36,7 @@ static void add_span(struct erg_trace *trace, int rank, double shift_s,
     erg_text_release(&name);
 }
 
-/* Ranks begin at about one moment; on one machine the clock gives their difference. */
+/* Ranks begin at about the same moment; on one machine the clock gives their difference. */
 static double shift_of(const struct rank_spans *ranks, int world, int rank)
 {
     int64_t first_ns = ranks[rank].origin_ns;
@@ -64,7 +64,7 @@ static void add_rank(struct erg_trace *trace, int rank, double shift_s,
     erg_text_release(&name);
 }
 
-/* A trace that cannot be written is a warning, as a page is. */
+/* As with the page, a failure to write the trace gives a warning. */
 static void write_trace(const struct erg_train *train, uint64_t step,
                         const struct rank_spans *ranks, const struct erg_timeline_span *spans,
                         size_t most)
@@ -82,7 +82,7 @@ static void write_trace(const struct erg_train *train, uint64_t step,
     erg_text_release(&path);
 }
 
-/* World call: the spans of all ranks, [world, *most], to be freed. */
+/* World call: the spans of all ranks, [world, *most]; free them. */
 static int gather(const struct erg_train *train, const struct rank_spans *own,
                   const struct erg_timeline_span *spans, struct rank_spans *ranks,
                   struct erg_timeline_span **all, size_t *most, struct erg_error *err)

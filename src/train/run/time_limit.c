@@ -1,4 +1,4 @@
-/* When a run that has only so much time must stop. */
+/* Determines when a run with limited time must stop. */
 #include "train/run/time_limit.h"
 
 #include "base/clock.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-static const double slow_disk = 100e6; /* bytes/s, expected before a checkpoint has been written */
+static const double slow_disk = 100e6; /* bytes/s, assumed until a checkpoint has been written */
 
 void erg_time_limit_init(struct erg_time_limit *limit, double time_s, const char *job_end,
                          size_t state_bytes)
@@ -18,7 +18,7 @@ void erg_time_limit_init(struct erg_time_limit *limit, double time_s, const char
     *limit = (struct erg_time_limit){.write_s = (double)state_bytes / slow_disk};
     if (rest && rest != job_end && *rest == '\0' && end_s > 0)
         left_s = fmin(left_s, end_s - erg_unix_s());
-    /* A time that is over, too, is a limit. */
+    /* A time in the past is a limit, too. */
     if (left_s < 1e9)
         limit->end_ns = erg_now_ns() + (int64_t)(1e9 * fmax(left_s, 0));
 }

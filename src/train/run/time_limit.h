@@ -1,7 +1,7 @@
 /*
- * Time limit: when a run that has only so much time must stop, so that its last checkpoint is whole
- * before the end. That is when two more steps and one checkpoint no longer fit: the step that goes
- * on before all ranks know, and one that is slower than those before.
+ * Time limit: when a run with limited time must stop, so that its last checkpoint is complete
+ * before the end. That is when two more steps and one checkpoint no longer fit: one step runs
+ * before all ranks know, and one may be slower than earlier ones.
  */
 #ifndef ERG_TRAIN_RUN_TIME_LIMIT_H
 #define ERG_TRAIN_RUN_TIME_LIMIT_H
@@ -14,7 +14,7 @@ enum { ERG_TIME_LIMIT_STEPS = 16 };
 
 struct erg_time_limit {
     int64_t end_ns;                       /* on the clock of erg_now_ns(); 0: no limit */
-    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, including the work after each */
+    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest steps, including the work after each */
     size_t next;
     double write_s; /* of the longest checkpoint, or the estimate for the first */
 };

@@ -77,7 +77,7 @@ static void print_expectation(FILE *out, const struct erg_run_preview *preview)
 {
     const struct erg_job *job = preview->job;
     if (isnan(preview->step_s)) {
-        fprintf(out, "\ntime and energy of a step are not known: %s\n", preview->unexpected);
+        fprintf(out, "\ntime and energy of a step are unknown: %s\n", preview->unexpected);
         return;
     }
     fprintf(
@@ -89,7 +89,7 @@ static void print_expectation(FILE *out, const struct erg_run_preview *preview)
         preview->step_j * (double)preview->steps / 3.6e6);
 }
 
-/* How the plan runs the instructions of each stage. */
+/* Prints how the plan runs the instructions of each stage. */
 static void print_plan(FILE *out, const struct erg_run_preview *preview)
 {
     const struct erg_run_expected *planned = &preview->planned;
@@ -124,7 +124,7 @@ static void print_plan(FILE *out, const struct erg_run_preview *preview)
     erg_print_table(out, &table, "  ");
 }
 
-/* The ways that would be tried, the most promising first, behind the reference. */
+/* Prints the ways to try, most promising first, after the reference. */
 static void print_ways(FILE *out, const struct erg_run_preview *preview)
 {
     const struct erg_plan *plan = preview->plan;

@@ -1,4 +1,4 @@
-/* Which way of running steps is best, and whether it still is. */
+/* Finds the best way to run steps, and checks that it remains the best. */
 #include "train/run/trials.h"
 
 #include "plan/plan_follow.h"
@@ -9,7 +9,7 @@
 
 static const double confidence = 0.95;
 static const double longest_block_s = 5;
-static const double sure_enough = 0.01; /* half-width of the saving that needs no further rounds */
+static const double sure_enough = 0.01; /* half-width of the saving at which trials end */
 enum { LEAST_STEPS = 2, MOST_DEGREES = 100 };
 
 /* ---- two ways round by round ---- */
@@ -26,7 +26,7 @@ static double energy_of(const struct erg_trial_block *block)
     return block->step_j;
 }
 
-/* The ratio of one way to another, less 1: the mean over rounds that have both. */
+/* The ratio of one way to another, minus 1: the mean over rounds that have both. */
 static struct erg_interval compare(const struct erg_trials *trials, size_t way, size_t other,
                                    quantity *of)
 {
@@ -41,7 +41,7 @@ static struct erg_interval compare(const struct erg_trials *trials, size_t way, 
 static bool is_shown_less(const struct erg_trials *trials, size_t way, size_t other, quantity *of)
 {
     const struct erg_interval ratio = compare(trials, way, other, of);
-    return ratio.mean + ratio.half_width < 0; /* not of one round, whose half-width is NaN */
+    return ratio.mean + ratio.half_width < 0; /* false for one round, whose half-width is NaN */
 }
 
 static struct erg_interval mean_of(const struct erg_trials *trials, size_t way, quantity *of)
@@ -54,7 +54,7 @@ static struct erg_interval mean_of(const struct erg_trials *trials, size_t way, 
 
 /* ---- the answer ---- */
 
-/* Whether a way that was tried keeps the goal's bounds; an unknown value keeps none. */
+/* Whether a tried way meets the goal's bounds; an unknown value meets none. */
 static bool is_within(const struct erg_trials *trials, size_t way)
 {
     const struct erg_goal *goal = &trials->options.goal;
@@ -63,8 +63,10 @@ static bool is_within(const struct erg_trials *trials, size_t way)
            (!(goal->energy_j > 0) || mean_of(trials, way, energy_of).mean <= goal->energy_j);
 }
 
-/* The way that takes least compared with the reference, of all or of those within bounds; the
- * number of ways: none does. */
+/*
+ * The way with the least value compared with the reference, among all or those within bounds;
+ * returns the number of ways if there is none.
+ */
 static size_t find_least(const struct erg_trials *trials, quantity *of, bool within)
 {
     size_t found = trials->options.ways;
@@ -111,7 +113,7 @@ static size_t find_best(struct erg_trials *trials)
     return found == none ? fastest : found;
 }
 
-/* The same, but that a way which ran before goes on unless the answer is shown to be better. */
+/* The same, but a way that ran before continues unless another one is shown to be better. */
 static size_t choose(struct erg_trials *trials)
 {
     const size_t found = find_best(trials), before = trials->best;
@@ -153,7 +155,9 @@ void erg_trials_keep(struct erg_trials *trials, size_t way)
     trials->series = 1;
 }
 
-/* How long blocks are and how many ways there is time for, from the first step that was measured.
+/*
+ * Sets the length of blocks and the number of ways for which there is time, from the first measured
+ * step.
  */
 static void plan_blocks(struct erg_trials *trials, double step_s)
 {
@@ -169,8 +173,10 @@ static void plan_blocks(struct erg_trials *trials, double step_s)
     trials->steps = (uint64_t)fmax(fmin(block_s / step_s - 1, ERG_TRIALS_MOST_STEPS), LEAST_STEPS);
 }
 
-/* Ways drop out that are shown to be slower than the answer so far, unless a bound may still ask
- * for their lower energy. */
+/*
+ * Drops ways that are shown to be slower than the best so far, unless a bound may still need their
+ * lower energy.
+ */
 static void drop_ways(struct erg_trials *trials)
 {
     const struct erg_goal *goal = &trials->options.goal;
@@ -184,8 +190,10 @@ static void drop_ways(struct erg_trials *trials)
     }
 }
 
-/* Whether more rounds would change nothing: the answer and the reference are left, and how they
- * compare is known. */
+/*
+ * Whether more rounds would change nothing: only the best way and the reference are left, and their
+ * ratio is known.
+ */
 static bool is_settled(struct erg_trials *trials)
 {
     const size_t found = find_best(trials);
@@ -195,7 +203,7 @@ static bool is_settled(struct erg_trials *trials)
     return found == 0 || compare(trials, found, 0, time_of).half_width <= sure_enough;
 }
 
-/* ---- the way that runs ---- */
+/* ---- the running way ---- */
 
 static void watch_note(struct erg_trials_watch *watch, double value, bool alike)
 {
@@ -206,7 +214,7 @@ static void watch_note(struct erg_trials_watch *watch, double value, bool alike)
     watch->last = value;
 }
 
-/* One of those that others are compared with. */
+/* Adds a value of the reference. */
 static void watch_expect(struct erg_trials_watch *watch, double value)
 {
     if (isnan(value))
@@ -216,8 +224,10 @@ static void watch_expect(struct erg_trials_watch *watch, double value)
     watch->count++;
 }
 
-/* Whether the values have shifted for a while. Differences of neighbours give the variation of
- * blocks, since slow changes do not affect them. */
+/*
+ * Adds a value; true: the values have shifted for some time. Differences of neighbours give the
+ * variation of blocks, since slow changes do not affect them.
+ */
 static bool watch_add(struct erg_trials_watch *watch, double value)
 {
     if (watch->count < ERG_TRIALS_ROUNDS || isnan(value)) {
@@ -278,7 +288,7 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
     if (!trials->trying)
         return add_running(trials, block);
     trials->spent_s += block->spent_s;
-    if (block->disturbed) /* once more, if there is time */
+    if (block->disturbed) /* repeat it, if there is time */
         return trials->budget_s > 0 && trials->spent_s >= trials->budget_s ? end_series(trials)
                                                                            : ERG_TRIALS_GO_ON;
     if (trials->series == 0 && trials->rounds == 0 && trials->way == 0)

@@ -1,21 +1,21 @@
 /*
  * Trials: find the best of several ways to run a step from steps of the run itself.
  *
- * A block is some steps in a row in one way. While ways are tried they take turns: a round has a
- * block of each, the first way being the reference. So what changes slowly, such as heat, meets all
- * alike, and two ways are compared round by round. From the third round on a way drops out that is
- * shown to be no answer. The trials end with the round in which their budget does, or where more
- * rounds would change nothing; later ones, which begin when conditions change, not before the
- * third.
+ * A block is several consecutive steps in one way. During trials the ways alternate: a round has a
+ * block of each, and the first way is the reference. So slow changes, such as heat, affect all
+ * equally, and two ways are compared round by round. From the third round on, ways that are shown
+ * not to be the best drop out. The trials end with the round in which their budget ends, or when
+ * more rounds would change nothing. Later series, which begin when conditions change, have at least
+ * three rounds.
  *
- * Then the best way runs, and each of its blocks is compared with its trials. Where its time, or
- * its power where that is known, has been beyond what blocks vary by, and beyond ERG_FOLLOW_NOISE,
- * for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have changed: all ways are
- * tried again, but not before the latest trials are ERG_TRIALS_SHARE of the time or less. A way
- * then keeps running unless another one is shown to be better.
+ * Then the best way runs, and each of its blocks is compared with its trials. If its time, or its
+ * power if known, differs by more than the variation of blocks, and by more than ERG_FOLLOW_NOISE,
+ * in the same direction for ERG_TRIALS_PATIENCE consecutive blocks, conditions have changed: all
+ * ways are tried again, but not before the latest trials are at most ERG_TRIALS_SHARE of the time.
+ * A way then keeps running unless another one is shown to be better.
  *
- * "Shown" is at 95 %, by Student's t over rounds. Nothing here asks a clock or a rank: equal blocks
- * give equal decisions on all ranks.
+ * "Shown" is at 95 %, by Student's t over rounds. The decisions depend on blocks alone, so they are
+ * equal on all ranks.
  */
 #ifndef ERG_TRAIN_RUN_TRIALS_H
 #define ERG_TRAIN_RUN_TRIALS_H
@@ -30,16 +30,16 @@
 enum {
     ERG_TRIALS_WAYS = 8,
     ERG_TRIALS_ROUNDS = 3,       /* before a way may drop out */
-    ERG_TRIALS_MOST_ROUNDS = 32, /* of one series of trials */
+    ERG_TRIALS_MOST_ROUNDS = 32, /* in one series of trials */
     ERG_TRIALS_PATIENCE = 8,
     ERG_TRIALS_MOST_STEPS = 10000, /* of a block */
 };
 
 /*
- * The default budget: 5 % of the steps that are left, and at most ten minutes. Steps of trials
- * train as all others do, so they only cost the difference to the fastest way: at 5 %, hardly ever
- * more than a hundredth of the run. A minute would be too short: steps of large jobs take 5 s and
- * more, and two ways in three rounds of two steps, with a step to settle, are 18 steps.
+ * The default budget: 5 % of the remaining steps, at most ten minutes. Steps of trials train like
+ * all others, so they only cost the difference to the fastest way: at 5 %, rarely more than a
+ * hundredth of the run. A minute would be too short: steps of large jobs take 5 s and more, and two
+ * ways in three rounds of two steps, with a step to settle, are 18 steps.
  */
 #define ERG_TRIALS_SHARE 0.05
 #define ERG_TRIALS_MOST_S 600.0
@@ -47,7 +47,7 @@ enum {
 /* Time and energy of a block, over all ranks. */
 struct erg_trial_block {
     double step_s;                /* mean of its steps, without the first */
-    double step_j, uncertainty_j; /* likewise, 95 % of the sensors; NaN: not known */
+    double step_j, uncertainty_j; /* mean, and 95 % of the sensors; NaN: unknown */
     double spent_s;               /* of all its steps */
     bool disturbed;               /* disturbed by other work: not used */
 };
@@ -55,58 +55,63 @@ struct erg_trial_block {
 struct erg_trials_options {
     size_t ways;          /* at most ERG_TRIALS_WAYS; the first is the reference */
     double budget_s;      /* 0: the default */
-    uint64_t steps;       /* that are left of the run */
-    struct erg_goal goal; /* of a step. Neither deadline nor energy: as fast as the fastest, and of
-                           * those that are not shown to be slower the one with least energy */
+    uint64_t steps;       /* remaining in the run */
+    struct erg_goal goal; /* of a step. Default: the least energy among ways not shown to be slower
+                             than the fastest */
 };
 
 struct erg_trials {
     struct erg_trials_options options;
-    double budget_s;  /* 0: not known yet */
-    bool trying;      /* else the best way runs */
-    bool unmet;       /* no way that was tried is within the goal's bound */
+    double budget_s;  /* 0: unknown yet */
+    bool trying;      /* false: the best way runs */
+    bool unmet;       /* no tried way is within the goal's bound */
     size_t way;       /* of the next block */
     size_t best;      /* of the trials so far */
-    size_t tried;     /* ways that the budget has room for: the first ones */
-    size_t series;    /* of trials, that have ended */
-    size_t rounds;    /* whole ones, of this series or the latest */
+    size_t tried;     /* number of ways in the budget: the first ones */
+    size_t series;    /* finished series of trials */
+    size_t rounds;    /* complete ones, of this series or the latest */
     double spent_s;   /* of it */
     double running_s; /* since it ended */
-    uint64_t steps;   /* of a block that count; one more comes first, to settle */
+    uint64_t steps;   /* steps of a block that count; one more comes first, to settle */
     struct erg_trials_way {
         bool out;
         struct erg_trial_block blocks[ERG_TRIALS_MOST_ROUNDS]; /* of this series or the latest */
         size_t count;
     } ways[ERG_TRIALS_WAYS];
-    /* The running way, with which each block is compared. */
+    /* The running way, the reference for each block. */
     struct erg_trials_watch {
         double sum, squares; /* of `count` blocks; of `changes` differences of neighbours */
         size_t count, changes;
         double last;
-        int side;      /* of the last block: -1 or 1: beyond, 0: not */
-        size_t beyond; /* blocks in a row */
+        int side;      /* of the last block; -1 or 1: beyond the limit, 0: within */
+        size_t beyond; /* consecutive blocks beyond */
     } time, power;
-    const char *why; /* the latest trials began: "time" or "power" had changed; NULL: the first */
+    /* Why the latest trials began: "time" or "power" had changed; NULL: the first. */
+    const char *why;
 };
 
-/* All ways are tried. */
+/* Begins trials of all ways. */
 void erg_trials_init(struct erg_trials *trials, const struct erg_trials_options *options);
 
-/* Instead: this one runs, as trials before have found; its first blocks say what to expect. */
+/*
+ * Alternatively: runs this way, which earlier trials found; its first blocks become the reference.
+ */
 void erg_trials_keep(struct erg_trials *trials, size_t way);
 
 enum erg_trials_event {
     ERG_TRIALS_GO_ON,
-    ERG_TRIALS_ENDED, /* trials: the best way runs */
-    ERG_TRIALS_BEGAN, /* anew: conditions have changed */
+    ERG_TRIALS_ENDED, /* trials ended: the best way runs */
+    ERG_TRIALS_BEGAN, /* new trials began: conditions have changed */
 };
 
-/* Adds the block that ran in `way`. The way of the next one follows, and how long it is. */
+/* Adds the block that ran in `way`, and sets `way` and length of the next one. */
 enum erg_trials_event erg_trials_add(struct erg_trials *trials,
                                      const struct erg_trial_block *block);
 
-/* Time and energy of a way: means over its blocks and their 95 % intervals, for energy with the
- * sensors' error. NaN: not known. */
+/*
+ * Time and energy of a way: means over its blocks with 95 % intervals, for energy including the
+ * sensors' error. NaN: unknown.
+ */
 struct erg_trials_cost {
     double step_s, step_s_half;
     double step_j, step_j_half;
@@ -114,7 +119,7 @@ struct erg_trials_cost {
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way);
 
 /* The share of the reference's time and energy that a way saves, round by round, so that common
- * errors of the sensors cancel. NaN: not known. */
+ * errors of the sensors cancel. NaN: unknown. */
 struct erg_trials_saved {
     double time, time_half;
     double energy, energy_half;

@@ -1,4 +1,4 @@
-/* Tokenizers: opened by name, words, and the token that ends a document. */
+/* Tokenizers: opens them by name; words, and the token that ends a document. */
 #include "train/tokenizer/tokenizer_internal.h"
 
 #include "base/memory.h"
@@ -63,7 +63,7 @@ static int parse_file(struct erg_tokenizer **tokenizer, const char *path, struct
     return result;
 }
 
-/* The object in a file of the folder; NULL where it has none. Release the text after the place. */
+/* The object in a file of the folder; NULL: no such file. Release the text after the place. */
 static json_t *open_sibling(struct erg_json_place *root, char **text, char *path, int *result,
                             struct erg_error *err)
 {
@@ -79,8 +79,7 @@ static json_t *open_sibling(struct erg_json_place *root, char **text, char *path
     return *result == 0 ? document : NULL;
 }
 
-/* eos_token_id of a model's config.json: a number, or several, whose first ends
- * documents. */
+/* eos_token_id of a model's config.json: one number or several; the first ends documents. */
 static int read_end_id(struct erg_tokenizer *tokenizer, const struct erg_json_place *config,
                        struct erg_error *err)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* The added token that begins at `text`, the longest of several; NULL: none. */
+/* The longest added token that begins at `text`; NULL: none. */
 static const struct erg_added_token *token_at(const struct erg_tokenizer *tokenizer,
                                               bool normalized, const char *text, size_t length)
 {
@@ -42,7 +42,7 @@ static int encode_pieces(struct erg_tokenizer *tokenizer, size_t level, const ch
             return erg_fail(err, ERG_FAILED,
                             "the tokenizer's regular expression cannot cut this text: %s", message);
         }
-        /* \K and lookbehinds could let a match begin before where the search did. */
+        /* With \K and lookbehinds a match could begin before the start of the search. */
         const size_t *bounds = pcre2_get_ovector_pointer(tokenizer->match);
         size_t begin = bounds[0], end = bounds[1];
         if (begin < done || end <= begin)
@@ -60,7 +60,7 @@ static int encode_pieces(struct erg_tokenizer *tokenizer, size_t level, const ch
 typedef int encode_part(struct erg_tokenizer *tokenizer, const char *text, size_t length,
                         struct erg_token_ids *ids, struct erg_error *err);
 
-/* Cuts out added tokens of one kind, and lets `encode` do what lies between. */
+/* Cuts out added tokens of one kind, and calls `encode` for the text between them. */
 static int cut_tokens(struct erg_tokenizer *tokenizer, bool normalized, const char *text,
                       size_t length, encode_part *encode, struct erg_token_ids *ids,
                       struct erg_error *err)

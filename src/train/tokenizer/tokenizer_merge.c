@@ -38,7 +38,7 @@ void erg_merges_init(struct erg_merges *merges, size_t count)
         merges->slots[i].pair = UINT64_MAX;
 }
 
-/* Where a pair lies, or would. */
+/* The slot of a pair, or the free one for it. */
 static struct erg_merge *slot_of(const struct erg_merges *merges, uint64_t pair)
 {
     size_t at = mix(pair) & merges->mask;
@@ -69,12 +69,11 @@ const struct erg_merge *erg_merges_find(const struct erg_merges *merges, int32_t
 /* ---- one piece ---- */
 
 struct symbol {
-    int32_t id;           /* -1: it has become part of the one before */
+    int32_t id;           /* -1: merged into the previous one */
     size_t before, after; /* neighbours; SIZE_MAX: none */
 };
 
-/* Merges that were possible when they were found, the lowest rank on top, of equal ones the
- * leftmost. */
+/* Merges that were possible when found, lowest rank on top, leftmost of equal ones. */
 struct candidate {
     uint32_t rank;
     size_t at; /* of the left symbol */
@@ -114,7 +113,7 @@ static struct candidate heap_pop(struct heap *heap)
     return first;
 }
 
-/* The merge of a symbol with the one after it; NULL: there is none. */
+/* The merge of a symbol with the next one; NULL: none. */
 static const struct erg_merge *merge_at(const struct erg_tokenizer *tokenizer,
                                         const struct symbol *symbols, size_t at)
 {
@@ -141,7 +140,7 @@ static void merge_all(const struct erg_tokenizer *tokenizer, struct symbol *symb
         struct symbol *left = &symbols[top.at];
         const struct erg_merge *merge = left->id < 0 ? NULL : merge_at(tokenizer, symbols, top.at);
         if (!merge || merge->rank != top.rank)
-            continue; /* one of its symbols has been merged otherwise */
+            continue; /* one of its symbols has been merged with another */
         struct symbol *right = &symbols[left->after];
         left->id = merge->id;
         right->id = -1;

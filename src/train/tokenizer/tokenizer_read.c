@@ -1,4 +1,4 @@
-/* Reads a tokenizer.json: added tokens, normaliser, expressions that cut, words and merges. */
+/* Reads a tokenizer.json: added tokens, normaliser, splitting expressions, words and merges. */
 #include "train/tokenizer/tokenizer_internal.h"
 
 #include "base/memory.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How GPT-2 cuts text, what ByteLevel's `use_regex` stands for. */
+/* How GPT-2 splits text: the meaning of ByteLevel's `use_regex`. */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -104,8 +104,8 @@ static int read_normalizer(struct erg_tokenizer *tokenizer, const struct erg_jso
 }
 
 /*
- * A pattern with white space as Unicode defines it and tokenizers mean it. PCRE2's own \s also
- * takes U+180E, which is none.
+ * Adds a pattern with Unicode's white space, as tokenizers define it. PCRE2's own \s also matches
+ * U+180E, which is not white space.
  */
 static void add_translated(struct erg_text *out, const char *pattern)
 {
@@ -144,7 +144,7 @@ static int add_pattern(struct erg_tokenizer *tokenizer, const struct erg_json_pl
         return erg_json_fail(place, key, err, "expected a regular expression, got '%s': %s",
                              pattern, message);
     }
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* where it cannot, matching is slower */
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it, matching is slower */
     ERG_PUSH(&tokenizer->patterns, items, compiled);
     return 0;
 }
@@ -175,7 +175,7 @@ static int read_split(struct erg_tokenizer *tokenizer, const struct erg_json_pla
     return add_pattern(tokenizer, &pattern, "Regex", text, err);
 }
 
-/* One or several pre-tokenizers that cut; the last one turns bytes into characters. */
+/* Reads one or several splitting pre-tokenizers; the last one turns bytes into characters. */
 static int read_cuts(struct erg_tokenizer *tokenizer, const struct erg_json_place *root,
                      struct erg_error *err)
 {
