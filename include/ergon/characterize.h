@@ -41,22 +41,22 @@ struct erg_characterization_options {
     const char *figures; /* "4,8"; NULL: those of the study */
     const char *right;   /* the right axis: "eff_edp" (NULL), "tokens_per_j", "j_per_token" */
     const char *sensor;  /* "hopper", "exact"; NULL: the study's */
-    double transient_s;  /* above 0: seconds from a cold start, in place of the steady state */
+    double transient_s;  /* above 0: seconds from a cold start, instead of the steady state */
     int64_t jobs;        /* points at a time; 0: one per core */
     int32_t retry;       /* 1: runs failed points again */
     int32_t seeded;      /* 1: `seed` replaces the study's */
     uint64_t seed;
     const struct erg_watch *watch;
     int32_t list;        /* 1: lists the points and runs nothing */
-    const char *device;  /* "emulated" (NULL), or "host", "cuda": points are trained here, too */
-    const char *program; /* the command ergon, which trains points; NULL: as of PATH */
+    const char *device;  /* "emulated" (NULL), or "host", "cuda": points are also trained here */
+    const char *program; /* the command ergon, which trains points; NULL: from PATH */
     const char *const *others; /* folders of studies, for findings that compare clusters */
     size_t other_count;
 };
 
 /*
  * Fails for wrong files, with line and key, and if another process works in the folder. Points that
- * fail or do not fit are no failure of the call: erg_characterization_counts() counts them.
+ * fail or do not fit do not fail the call: erg_characterization_counts() counts them.
  */
 int erg_characterize(struct erg_characterization **study,
                      const struct erg_characterization_options *options, struct erg_error *err);
@@ -76,12 +76,12 @@ int erg_characterization_counts(const struct erg_characterization *study,
  * answer. */
 const char *erg_characterization_json(const struct erg_characterization *study);
 
-/* For people, likewise: a table of its points, or with `list` what there is to run; and its
- * findings. NULL: there was no memory. */
+/* For people, with the same lifetime: a table of its points, or with `list` the points to run; and
+ * its findings. NULL: out of memory. */
 const char *erg_characterization_text(const struct erg_characterization *study);
 const char *erg_characterization_findings(const struct erg_characterization *study);
 
-/* ERG_FAILED where points failed, ERG_INFEASIBLE where none fits. */
+/* ERG_FAILED if points failed, ERG_INFEASIBLE if none fits. */
 int erg_characterization_check(const struct erg_characterization *study, struct erg_error *err);
 
 #ifdef __GNUC__

@@ -2,9 +2,9 @@
  * Errors: how every fallible function of ergon reports a failure.
  *
  * A fallible function returns 0 on success and -1 on failure, and takes a last
- * `struct erg_error *`. On failure it holds a status and one full sentence: what was being
- * done, to what, what is wrong and what was expected. On success it is left untouched, so
- * calls can be chained with `||`. NULL is accepted.
+ * `struct erg_error *`. On failure it holds a status and one full sentence: the action and
+ * its object, the problem and what was expected. On success it stays unchanged, so calls can
+ * be chained with `||`. NULL is accepted.
  */
 #ifndef ERGON_ERROR_H
 #define ERGON_ERROR_H
@@ -19,11 +19,10 @@ extern "C" {
 /* The values are the exit codes of the command line. */
 enum erg_status {
     ERG_OK = 0,
-    ERG_FAILED = 1, /* bad input, I/O, a broken store, … */
-    ERG_USAGE = 2,  /* wrong command line */
-    ERG_INFEASIBLE =
-        3,             /* nothing satisfies the constraints; the message names the one that binds */
-    ERG_NO_DEVICE = 4, /* the device asked for is missing or refuses */
+    ERG_FAILED = 1,      /* bad input, I/O, a broken store, … */
+    ERG_USAGE = 2,       /* wrong command line */
+    ERG_INFEASIBLE = 3,  /* nothing satisfies the constraints; the message names the binding one */
+    ERG_NO_DEVICE = 4,   /* the requested device is missing or refuses */
     ERG_RESUMABLE = 85,  /* stopped by a signal, with a checkpoint to resume */
     ERG_SUPERSEDED = 86, /* a newer incarnation of the same job has begun */
     ERG_INTERRUPTED = 130,
@@ -41,7 +40,7 @@ struct erg_error { /* never grows: it needs no initialisation before a call */
 #define ERG_PRINTF(format_index, first_index)
 #endif
 
-/* Fills *err (when err is not NULL) and returns -1: use it as `return erg_fail(…)`. */
+/* Fills *err (if err is not NULL) and returns -1: use it as `return erg_fail(…)`. */
 int erg_fail(struct erg_error *err, enum erg_status status, const char *format, ...)
     ERG_PRINTF(3, 4);
 

@@ -86,12 +86,12 @@ struct erg_hook_options {
      * ERG_HOOK_FOLLOW refuses. */
     const char *plan, *plan_text;
     const char *method; /* of the plan. NULL: "sequential+clocks" */
-    int32_t point;      /* from 0; -1: the selected one if it is of that method, else the fastest */
-    int32_t stage, replica;  /* pipeline rank; number of the pipeline (data rank) */
-    int32_t mode;            /* enum erg_hook_mode */
-    const char *gpu;         /* index or UUID; NULL: the only visible one, else by the local rank */
-    const char *daemon;      /* NULL: $ERGON_DAEMON decides; other values are refused */
-    double dwell_s;          /* least time of a clock; 0: 0.05 */
+    int32_t point; /* from 0; -1: the selected one if it is of that method, otherwise the fastest */
+    int32_t stage, replica; /* pipeline rank; number of the pipeline (data rank) */
+    int32_t mode;           /* enum erg_hook_mode */
+    const char *gpu;    /* index or UUID; NULL: the only visible one, otherwise by the local rank */
+    const char *daemon; /* NULL: $ERGON_DAEMON decides; other values are refused */
+    double dwell_s;     /* least time of a clock; 0: 0.05 */
     double least_change_mhz; /* smaller changes are skipped; 0: 30 */
     int32_t markers;         /* enum erg_hook_markers */
     int32_t energy;      /* 1: measures the energy of each class of passes by the GPU's counter */
@@ -140,7 +140,7 @@ struct erg_hook_stats {
     int64_t steps;             /* ended steps */
     double step_last_s;        /* from step_begin to step_end */
     double step_median_s;      /* of the last 32 */
-    double step_planned_s;     /* of the point in force */
+    double step_planned_s;     /* of the current point */
     double busy_s;             /* in passes, of the last step */
     int64_t passes;            /* forward, backward and backward-weight */
     int64_t clock_requests;    /* changes that were due */
@@ -149,7 +149,7 @@ struct erg_hook_stats {
     int64_t clock_refused;     /* 1: the driver refuses, or the guardian has ended */
     int64_t clock_late;        /* upward changes that were probably late */
     double clock_call_mean_s;  /* of calls of the driver */
-    double clock_call_worst_s; /* likewise */
+    double clock_call_worst_s; /* the longest of them */
     double below_s;            /* the clock was below the one set while the GPU worked */
     struct erg_hook_below below;
     int32_t classes;            /* for erg_hook_class() */
@@ -160,7 +160,7 @@ struct erg_hook_stats {
     double planned_energy_j;    /* the same without a least dwell */
     int32_t planned_times_hold; /* 0: with clocks_only planned times are not the trainer's */
     double waiting_w;           /* power in steps outside of passes, with `energy` */
-    int32_t point;              /* the point in force */
+    int32_t point;              /* the current point */
     char trouble[256];          /* a sentence; "" without trouble */
     int32_t profile_clocks;     /* clocks in the profile so far */
     int32_t profile_over;       /* 1: profiling has ended; early if there is `trouble` */
@@ -203,7 +203,7 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err);
  * context must be current in the calling thread; NULL: the host's clock. ERG_MARK_HOST ignores it.
  * A pass that is not the plan's next one fails with ERG_FAILED. The message has the expected and
  * the actual pass, the step, the position, and the most similar cause. The GPU is already unlocked,
- * and the hook sets no clock any more; later calls except close repeat the error.
+ * and the hook sets no more clocks; later calls except close repeat the error.
  */
 int erg_hook_begin(struct erg_hook *hook, int32_t kind, int32_t chunk, int32_t microbatch,
                    void *stream, struct erg_error *err);

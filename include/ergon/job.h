@@ -3,7 +3,8 @@
  *
  *     struct erg_job *job;
  *     if (erg_job_open(&job, "job.yaml", &err) || erg_job_set(&job, "microbatches", "16", &err))
- * ... erg_job_free(job);
+ *         ...
+ *     erg_job_free(job);
  *
  * An open job is checked: its model, GPUs, software and engine exist, and its keys are consistent.
  * erg_job_check() and erg_optimize_job() also check that its own layout fills its cluster;

@@ -93,8 +93,8 @@ const char *erg_kernels_category_name(int category);
 /* The answer with sub-categories as JSON, which lives as long as the answer. */
 const char *erg_kernels_json(const struct erg_kernels *kernels);
 
-/* For people, and a row of CSV for each category of each GPU, as ergon import(1) prints them;
- * likewise. NULL: there was no memory. */
+/* For people, and a row of CSV for each category of each GPU, as ergon import(1) prints
+ * them, with the same lifetime. NULL: out of memory. */
 const char *erg_kernels_text(const struct erg_kernels *kernels);
 const char *erg_kernels_csv(const struct erg_kernels *kernels);
 

@@ -88,7 +88,7 @@ size_t erg_layouts_count(const struct erg_layouts *layouts);
 int erg_layouts_row(const struct erg_layouts *layouts, size_t index, struct erg_layouts_row *row,
                     struct erg_error *err);
 
-/* The job with that layout in place of its own, for erg_optimize_job() or training. */
+/* The job with that layout instead of its own, for erg_optimize_job() or training. */
 int erg_layouts_job(const struct erg_layouts *layouts, size_t index, struct erg_job **job,
                     struct erg_error *err);
 

@@ -33,7 +33,7 @@ struct erg_memory;
 /* With only the size set: the job as it is. Texts need not outlive the call. */
 struct erg_memory_options {
     size_t size;
-    const char *layout;  /* degrees in place of the job's, such as "t=2,c=2,p=8,l=2"
+    const char *layout;  /* degrees that replace the job's, such as "t=2,c=2,p=8,l=2"
                           * (ergon-layout(1)). NULL: the job's */
     int64_t gpus, batch; /* 0: those of the cluster; sequences of the job */
     /* Finds the smallest ratio of offloading that fits into these bytes, such as "64GiB", or into

@@ -55,7 +55,7 @@ struct erg_model_info {
     int32_t chosen_experts;
     int64_t experts, expert_ffn;
     int64_t shared_ffn;       /* width of the experts that every token uses, together */
-    int64_t dense_layers;     /* layers with an FFN of width `ffn` in place of experts */
+    int64_t dense_layers;     /* layers with an FFN of width `ffn` without experts */
     double active_parameters; /* parameters that a token uses */
 };
 int erg_model_info(const struct erg_model *model, struct erg_model_info *info,

@@ -86,7 +86,7 @@ struct erg_plan_goal {
     const char *method; /* NULL: the selected one */
     int64_t point;      /* this point, counted from 1; 0: by the members below */
     const char *pick;   /* "fastest", "least_energy" or "knee"; NULL: least energy with a deadline
-                         * or a straggler, else the fastest */
+                         * or a straggler, otherwise the fastest */
     double deadline_s, energy_j, power_w; /* bounds; 0: none */
     double straggler_s; /* the pipeline has to wait until this time; 0: it does not */
 };

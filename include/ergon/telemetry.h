@@ -89,7 +89,7 @@ struct erg_window_result {
      * together, so errors between the steps of their counters do not cancel. */
     double uncertainty_j;
     double cpu_j, cpu_uncertainty_j;   /* CPU packages, 95 %; NaN if they cannot be read */
-    double dram_j, dram_uncertainty_j; /* their memory, likewise */
+    double dram_j, dram_uncertainty_j; /* the same for their memory */
     size_t gpus;
     struct erg_window_gpu gpu[ERG_METER_GPUS_MAX];
 };
@@ -113,7 +113,7 @@ struct erg_meter_gpu {
  */
 int erg_meter_open(struct erg_meter **meter, const char *gpus, struct erg_error *err);
 
-/* Frees open windows, too: they must not be used any more. NULL is fine. */
+/* Frees open windows, too: they must not be used afterwards. NULL is fine. */
 void erg_meter_close(struct erg_meter *meter);
 
 /* The number of GPUs, and facts about one of them, index from 0 in the order of results. */
@@ -148,14 +148,14 @@ int erg_window_look(const struct erg_window *window, struct erg_window_result *r
 void erg_window_cancel(struct erg_window *window);
 
 /*
- * Records samples of all GPUs into a file that survives a crash, until a command ends, whose exit
- * status becomes the error's, for a time, or until SIGINT or SIGTERM where the program takes them:
+ * Records samples of all GPUs into a file that survives a crash, until a command ends (its exit
+ * status becomes the error's), for a time, or until SIGINT or SIGTERM if the program handles them:
  * ergon record(1). With a command the calling thread blocks signals and passes them on.
  */
 struct erg_record_options {
     size_t size;
-    const char *output;         /* a file that is there is refused */
-    const char *gpus;           /* as of erg_meter_open() */
+    const char *output;         /* an existing file is refused */
+    const char *gpus;           /* as in erg_meter_open() */
     int64_t interval_ms;        /* between two samples of energy and power; 0: 50 */
     double duration_s;          /* 0: without an end */
     const char *const *command; /* ends with NULL; NULL: none runs */
@@ -167,7 +167,7 @@ int erg_record_export(const char *recording, const char *format, const char *out
                       struct erg_error *err);
 
 /*
- * The state of every GPU as a picture for a terminal, as ergon monitor(1) draws it again and again.
+ * The state of every GPU as a picture for a terminal, as ergon monitor(1) redraws it.
  * erg_ask_monitor() has the same state as a document. A monitor is for one thread.
  */
 struct erg_monitor;
@@ -184,7 +184,7 @@ enum erg_style {
 
 struct erg_monitor_options {
     size_t size;
-    const char *gpus;    /* as of erg_meter_open() */
+    const char *gpus;    /* as in erg_meter_open() */
     int64_t interval_ms; /* of one step of the history of power; 0: 500 */
 };
 
@@ -193,7 +193,7 @@ int erg_monitor_open(struct erg_monitor **monitor, const struct erg_monitor_opti
                      struct erg_error *err);
 void erg_monitor_close(struct erg_monitor *monitor); /* NULL is fine */
 
-/* The number of GPUs, and of those that this many rows of a terminal show at once. */
+/* The number of GPUs, and how many of them fit on this many rows of a terminal. */
 size_t erg_monitor_gpus(const struct erg_monitor *monitor);
 size_t erg_monitor_page(const struct erg_monitor *monitor, int rows);
 

@@ -39,7 +39,7 @@ extern "C" {
 struct erg_train;
 
 enum erg_train_device {
-    ERG_TRAIN_ANY = 0, /* a GPU if this machine has one, else the host's CPU */
+    ERG_TRAIN_ANY = 0, /* a GPU if this machine has one, otherwise the host's CPU */
     ERG_TRAIN_GPU = 1,
     ERG_TRAIN_HOST = 2
 };
@@ -66,7 +66,7 @@ struct erg_train_options {
     size_t point;
     double deadline_s, energy_budget_j;
     int force_plan;     /* 1: accepts a plan that was measured on other GPUs */
-    int lock_clocks;    /* 1: sets the plan's clocks; else GPUs keep their own */
+    int lock_clocks;    /* 1: sets the plan's clocks; 0: GPUs keep their own */
     int require_clocks; /* 1: fails if clocks cannot be set */
     uint64_t steps;     /* last step, counted from the run's beginning. 0: the job's updates */
     /* The run's time from erg_train_open() on. It stops with a checkpoint while two more steps and
@@ -84,8 +84,8 @@ struct erg_train_options {
 };
 
 /*
- * Reads the job, meets the other ranks, and makes weights and optimizer. ERG_INFEASIBLE if a device
- * has too little memory; the message names the largest items and what would fit.
+ * Reads the job, connects to the other ranks, and creates weights and optimizer. ERG_INFEASIBLE if
+ * a device has too little memory; the message names the largest items and what would fit.
  */
 int erg_train_open(struct erg_train **train, const char *job,
                    const struct erg_train_options *options, struct erg_error *err);
@@ -144,8 +144,8 @@ struct erg_train_stats {
     int rank, ranks;
     int end;    /* enum erg_train_end */
     int signal; /* the signal that stopped the run */
-    const char
-        *resumed; /* the checkpoint that the run resumed, NULL: none; valid until the close */
+    /* The checkpoint that the run resumed, NULL: none; valid until the close. */
+    const char *resumed;
 };
 int erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats,
                     struct erg_error *err);

@@ -66,8 +66,8 @@ struct erg_tune_options {
     double slowdown;  /* SLOWDOWN: at least 1 */
     double budget_j;  /* BUDGET: of a step, of all GPUs */
     const char *gpus; /* as in erg_meter_open() */
-    /* A file of measurements in Zeus' format: an existing one replaces the measurements, else it is
-     * written. NULL: none. */
+    /* A file of measurements in Zeus' format: an existing one replaces the measurements; otherwise
+     * it is written. NULL: none. */
     const char *profile;
     int32_t least, most;   /* W or MHz; 0: the range of all GPUs */
     int32_t step;          /* between two values; 0: 25 W, or such that there are 33 clocks */
@@ -85,7 +85,7 @@ enum erg_tune_state {
 struct erg_tune_stats {
     uint32_t size;
     int32_t state;    /* enum erg_tune_state */
-    int32_t value;    /* in force: W or MHz */
+    int32_t value;    /* the current one: W or MHz */
     int32_t meets;    /* with DONE: 0 if no value meets the slowdown or budget */
     int32_t points;   /* measured values, for erg_tune_point() */
     int32_t searches; /* searches begun; more than 1: the steps have changed */

@@ -34,7 +34,7 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
 }
 
-/* The lock held; released during writes to the file. */
+/* Call with the lock held; it is released during writes to the file. */
 static void write_lines(struct erg_daemon_audit *audit)
 {
     struct erg_text lines = audit->lines;
@@ -50,7 +50,7 @@ static void write_lines(struct erg_daemon_audit *audit)
     }
 }
 
-/* The lock held. */
+/* Call with the lock held. */
 static void open_again(struct erg_daemon_audit *audit)
 {
     audit->reopen = audit->told = false;

@@ -32,14 +32,14 @@ struct erg_daemon_worker {
     bool known, stop, ended, left; /* left: no caller waits, so the thread frees everything */
 };
 
-/* The lock held. */
+/* Call with the lock held. */
 static void tell(struct erg_daemon_worker *worker, const struct erg_daemon_outcome *outcome)
 {
     assert(worker->count < OUTCOMES);
     worker->outcomes[(worker->first + worker->count++) % OUTCOMES] = *outcome;
 }
 
-/* The knob whose target is due first, or 0; `until_ns` is that time. The lock held. */
+/* The knob whose target is due first, or 0; `until_ns` is that time. Call with the lock held. */
 static enum erg_knob next_due(const struct erg_daemon_worker *worker, int64_t *until_ns)
 {
     enum erg_knob found = 0;
@@ -87,7 +87,7 @@ static void release(struct erg_daemon_worker *worker)
     free(worker);
 }
 
-/* The lock held; released during calls. */
+/* Call with the lock held; it is released during calls. */
 static void work(struct erg_daemon_worker *worker)
 {
     for (;;) {

@@ -73,7 +73,7 @@ void erg_clock_list_release(struct erg_clock_list *list)
     *list = (struct erg_clock_list){0};
 }
 
-/* The lock held. */
+/* Call with the lock held. */
 static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     assert(gpu < erg_gpus_count(clocks->gpus));
@@ -85,7 +85,7 @@ static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
     return 0;
 }
 
-/* The lock held. */
+/* Call with the lock held. */
 static int unlimit(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     struct clock_state *state = &clocks->items[gpu];
@@ -99,7 +99,7 @@ static int unlimit(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
     return 0;
 }
 
-/* The lock held: resets everything that was set. */
+/* Call with the lock held: resets everything that was set. */
 static int give_back(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     int clock = unlock(clocks, gpu, err);
@@ -252,7 +252,7 @@ static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
                     clock_mhz);
 }
 
-/* The lock held. */
+/* Call with the lock held. */
 static int prepare(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
 {
     struct clock_state *state = &clocks->items[gpu];
@@ -261,7 +261,7 @@ static int prepare(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct 
     return check_supported(&clocks->gpus->items[gpu].info, &state->list, clock_mhz, err);
 }
 
-/* The lock held; `seen` NULL: without a check. */
+/* Call with the lock held; `seen` NULL: without a check. */
 static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                  struct erg_error *err)
 {
@@ -276,7 +276,7 @@ static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_
     return -1;
 }
 
-/* The lock held: the guardian or the daemon resets the GPU after the end of this process. */
+/* Call with the lock held: the guardian or the daemon resets the GPU when this process ends. */
 static int watch(struct erg_clocks *clocks, size_t gpu, enum erg_knob knob, struct erg_error *err)
 {
     bool refused = false;
@@ -300,7 +300,7 @@ static int watch(struct erg_clocks *clocks, size_t gpu, enum erg_knob knob, stru
                     direct.message, ERG_WIRE_DEFAULT_SOCKET);
 }
 
-/* The lock held. */
+/* Call with the lock held. */
 static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                 struct erg_error *err)
 {
@@ -336,8 +336,8 @@ int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 }
 
 /*
- * The lock held. Does not ask the guardian, since that would wait for another process. If the
- * guardian has ended unnoticed, the lookout thread unlocks as soon as it gets the lock.
+ * Call with the lock held. Does not ask the guardian, since that would wait for another process. If
+ * the guardian has ended unnoticed, the lookout thread unlocks as soon as it gets the lock.
  */
 static int set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
 {
@@ -374,7 +374,7 @@ int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *er
 
 /* ---- power limits ---- */
 
-/* The lock held. */
+/* Call with the lock held. */
 static int limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw, struct erg_error *err)
 {
     struct clock_state *state = &clocks->items[gpu];

@@ -42,7 +42,7 @@ void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int
     erg_gpu_refuse(at, metric, erg_nvml_reason(result));
 }
 
-/* Makes the call and stores `value` with the time of its middle, or the reason of a failure. */
+/* Makes the call and stores `value` with the time of its middle, or the reason for a failure. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
         if (erg_gpu_wants(at, metric)) {                                                           \

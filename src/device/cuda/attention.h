@@ -14,14 +14,15 @@
  *
  * Budget of SMs. On Hopper both main kernels are persistent: one CTA per SM takes tiles until none
  * are left, so that the number of CTAs changes the time and not the result (bit for bit in the
- * forward pass). A call with `ctas` lowers the grid of that kernel, as a node of a CUDA graph: -
- * while the stream is being captured, the node just captured is edited in place, so a caller that
- * captures a longer piece of work (a partition) need do nothing else;
+ * forward pass). A call with `ctas` lowers the grid of that kernel, as a node of a CUDA graph:
+ *   - while the stream is being captured, the node just captured is edited in place, so a caller
+ *     that captures a longer piece of work (a partition) need do nothing else;
  *   - otherwise the call is captured, edited, launched and freed, which costs the host some tens of
- * microseconds: good enough for tests, too slow for a training loop. A collective that runs
- * concurrently with attention must be launched first, or attention must leave SMs free for it: the
- * persistent CTAs hold their SMs until the end. The small kernels of the backward pass (row sums,
- * conversion of dQ, sums over a group's heads) use all SMs regardless of `ctas`.
+ *     microseconds: good enough for tests, too slow for a training loop.
+ * A collective that runs concurrently with attention must be launched first, or attention must
+ * leave SMs free for it: the persistent CTAs hold their SMs until the end. The small kernels of the
+ * backward pass (row sums, conversion of dQ, sums over a group's heads) use all SMs regardless of
+ * `ctas`.
  *
  * The GPU given to erg_cudnn_open() must be the calling thread's in every call (erg_cuda_bind()).
  * Only one thread at a time may use an erg_cudnn and objects made from it.

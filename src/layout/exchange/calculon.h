@@ -13,16 +13,18 @@
  *   mem2: GiB and GBps as host memory behind the host link, the efficiency of the largest copies;
  *   processing_mode: whether the bytes of products are moved during their FLOPs or after them;
  *   networks[0]: the links within a node, whose number of GPUs is its size; networks[1], if
- * present: those between nodes; bandwidth (GB/s of a GPU, one direction), efficiency and latency.
+ *   present: those between nodes; bandwidth (GB/s of a GPU, one direction), efficiency and latency.
  * Sizes are those of one sequence whose layers are split over a node, as far as heads and MLP can
  * be. Attention writes its scores to memory, with the bytes of Calculon's layers.
  *
- * ergon ignores these keys, since its time model lacks them or executions give them: vector:
- * kernels outside products are bound by memory bandwidth here; networks: ops (rings are assumed: no
- * reduction in switches), must_be_filled, processor_usage, and all after the second; the cost of
- * the host and of gaps between kernels, which Calculon lacks, too. So times are lower bounds of
- * Calculon's own and, even more, of measured ones. Constants that Calculon's systems lack, such as
- * power and clocks, come from the catalogue's GPU that is nearest to the system.
+ * ergon ignores these keys, since its time model lacks them or executions give them:
+ *   vector: kernels outside products are bound by memory bandwidth here;
+ *   networks: ops (rings are assumed: no reduction in switches), must_be_filled, processor_usage,
+ *     and all after the second;
+ *   the cost of the host and of gaps between kernels, which Calculon lacks, too.
+ * So times are lower bounds of Calculon's own and, even more, of measured ones. Constants that
+ * Calculon's systems lack, such as power and clocks, come from the catalogue's GPU that is nearest
+ * to the system.
  */
 #ifndef ERG_LAYOUT_EXCHANGE_CALCULON_H
 #define ERG_LAYOUT_EXCHANGE_CALCULON_H

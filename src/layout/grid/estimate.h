@@ -3,17 +3,19 @@
  * Computation follows from the operations of the model (grid_model.h) and the limits of the GPU,
  * communication from a network (grid.h), the pipeline from the published formula (grid.h).
  *
- * The model, per stage and microbatch of m samples in shape (d, t), x = m / (d t) is a GPU's share
- * of a sample's work: forward = matmul FLOPs x / (matmul_efficiency P)
+ * The model, per stage and microbatch of m samples in shape (d, t), where x = m / (d t) is a GPU's
+ * share of the samples' work:
+ *   forward = matmul FLOPs x / (matmul_efficiency P)
  *           + convolution FLOPs (x + convolution_rows / (rows t)) / (convolution_efficiency
  *             P), since a kernel with few rows of output leaves SMs idle
  *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
  *   both, without the passes over weights, (gpus / 2)^scaling_loss times as long beyond two GPUs of
- * the job: the measured cost of scaling that neither network nor formula explains collectives by
- * the network's model: sums over tensor groups, exchanges of experts, and gradients once an
- * iteration; sends, too, in parallel on all GPUs of a stage update = 7 passes over the weights
+ *           the job: the measured cost of scaling that neither network nor formula explains
+ *   collectives by the network's model: sums over tensor groups, exchanges of experts, and
+ *           gradients once an iteration; sends, too, in parallel on all GPUs of a stage
+ *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
  * activations of the largest layer.
  */

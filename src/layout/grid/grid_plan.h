@@ -2,11 +2,11 @@
  * The planner of a grid: the layers and the shape of each stage, from the work of heavy operations
  * alone, without running or simulating any plan.
  *
- * 1. Every layer gets a fraction of the GPUs in proportion to its load (a roofline). 2. Partitions
- * of the layers, with all stage sizes (powers of two), are kept if the stage sizes are near the
- * fractions, and then if they communicate little. The best balanced one is the grid's partition.
- * Its stages use the shapes that communicate least. A later search among real plans can be limited
- * to the Pareto set.
+ * 1. Every layer gets a fraction of the GPUs in proportion to its load (a roofline).
+ * 2. Partitions of the layers, with all stage sizes (powers of two), are kept if the stage sizes
+ *    are near the fractions, and then if they communicate little. The best balanced one is the
+ *    grid's partition. Its stages use the shapes that communicate least.
+ * A later search among real plans can be limited to the Pareto set.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
  * arithmetic that the published plans contain are kept: fractions have three decimals, the least

@@ -45,7 +45,7 @@ const METRICS = [
 /* Titles that do not explain themselves. */
 const MEANINGS = {
   mean_finish_time_fairness: "completion time divided by that of the job alone in an equal share of the cluster; below 1 it is better than such a share",
-  mean_slowdown: "completion time divided by that of the job alone on the GPUs that it asked for",
+  mean_slowdown: "completion time divided by that of the job alone on the GPUs that it requested",
   utilization: "share of the time of all GPUs in which jobs had them",
   goodput: "the same without restarts and lost work",
   fragmentation: "share of the time of free GPUs on a node with a job",

@@ -8,8 +8,8 @@
  *   2. the rest is normalised to NFC where the file requires it;
  *   3. regular expressions cut it into pieces (PCRE2); text between matches is a piece, too;
  *   4. a piece's bytes are the first symbols; while a pair of neighbours has a merge, the pair of
- * the lowest rank, the leftmost of equal ones, becomes one symbol. With `ignore_merges` a piece
- * that is a word stays whole.
+ *      the lowest rank, the leftmost of equal ones, becomes one symbol. With `ignore_merges` a
+ *      piece that is a word stays whole.
  *
  * Special tokens of a post-processor are not added: documents of training end with one token, which
  * the caller adds.
