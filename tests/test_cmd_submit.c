@@ -499,6 +499,21 @@ static void run_job_ends_as_the_trainer(void **state)
     shell("test \"$(cut -d' ' -f1 @/ran | tr '\\n' ' ')\" = '1 2 3 '");
     /* Slurm would not have put it back: asked for once, not for the failure and not for the end. */
     shell("test \"$(grep -c 'requeuehold 18' @/told)\" = 1");
+    /* Nor for a job that has been cancelled, or that Slurm puts back. */
+    write_text("status", "85");
+    write_program("bin/squeue", "#!/bin/sh\necho COMPLETING\n");
+    check(85, "continues later", line.data);
+    write_program("bin/squeue", "#!/bin/sh\necho RUNNING\n");
+    write_program("bin/scontrol", "#!/bin/sh\necho \"scontrol $*\" >>@/told\n"
+                                  "echo 'RequeueExitHold         = 7,80-85'\n");
+    check(85, "continues later", line.data);
+    shell("test \"$(grep -c 'requeuehold 18' @/told)\" = 1");
+    write_program("bin/squeue", "#!/bin/sh\necho CONFIGURING\n");
+    write_program("bin/scontrol", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\n"
+                                  "exit 1\n");
+    check(85,
+          "requeueing job 18: scontrol requeuehold 18: Unable to contact slurm controller; it ends",
+          line.data);
     erg_text_release(&line);
     unsetenv("SLURM_JOB_ID");
     unsetenv("SLURM_JOB_NUM_NODES");
