@@ -339,6 +339,24 @@ static void jobs_run_by_their_plan(void **state)
           "submit --live @/live.yaml @/six.yaml -- -p@/opt/plan.json");
     check(2, "plan.json: it is a plan for the model ",
           "submit --live @/small.yaml @/deep.yaml -- --plan=@/opt/plan.json");
+    static const char *const points[][2] = {
+        {"--method=none", "method"},
+        {"-m nanobatching+clocks --point 900", "nanobatching+clocks has the points 1 to "},
+        {"--point 0", "--point got \"0\", expected at least 1"},
+        {"--point=1.5", "--point got \"1.5\", expected a whole number"},
+        {"--deadline soon", "--deadline got \"soon\", expected a number above 0"},
+        {"-D 1e-9", "plan.json: choosing a point of "},
+        {"-E-3", "--energy-budget got \"-3\", expected a number above 0"},
+        {"-D 1 --point=1", "--point, --deadline and --energy-budget exclude each other"},
+        {"--lock-clocks --method", "--method needs a value"}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        line.count = 0;
+        erg_text_printf(&line,
+                        "submit --live @/live.yaml @/planned.yaml -- --plan @/opt/plan.json %s",
+                        points[i][0]);
+        check(strstr(points[i][0], "1e-9") ? 3 : 2, points[i][1], line.data);
+    }
+    line.count = 0;
     shell("test -z \"$(ls @/spool)\"");
 
     check(0, "job 19",

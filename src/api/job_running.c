@@ -171,9 +171,7 @@ static struct erg_plan *open_plan(const struct job_running *at, struct erg_error
 {
     const struct erg_live_request *request = &at->request;
     struct erg_plan *plan;
-    bool any_type = false; /* the host rehearses any plan */
-    for (size_t i = 0; i < request->command_count; i++)
-        any_type |= strstr(request->command[i], "host") || !strcmp(request->command[i], "--force");
+    const bool any_type = erg_managed_plan_any_type(request->command, request->command_count);
     char *path = erg_managed_plan_path(at->folder);
     const int result = erg_plan_load(&plan, path, why);
     free(path);
@@ -183,18 +181,6 @@ static struct erg_plan *open_plan(const struct job_running *at, struct erg_error
         return plan;
     erg_plan_free(plan);
     return NULL;
-}
-
-/* Whether the job that was chosen can run by its plan. */
-static bool follows(const struct erg_plan *plan, const char *path, const struct erg_text *text,
-                    struct erg_error *why)
-{
-    struct erg_job *job;
-    if (!plan || erg_job_parse(&job, path, text->data, text->count, NULL, why) != 0)
-        return false;
-    const bool result = erg_plan_check_job(plan, job, why) == 0;
-    erg_job_free(job);
-    return result;
 }
 
 /* The job's file with a layout for the available GPUs. `planned`: it runs by its plan. */
@@ -222,7 +208,7 @@ static int prepare_training(struct job_running *at, const char **job, int *nodes
     if (result == 0) {
         *nodes = chosen.nodes;
         *ranks = chosen.ranks;
-        *planned = follows(plan, *job, &chosen.job, &why);
+        *planned = plan && erg_managed_plan_check_job(plan, *job, &chosen.job, &why) == 0;
         erg_log(ERG_LOG_INFO, "incarnation %ld trains on %d of %d GPUs: %s", at->incarnation,
                 chosen.ranks, at->nodes * at->gpus_per_node, chosen.why.data);
         if (options.plan && *planned)

@@ -35,11 +35,12 @@ struct submitting {
     struct erg_submitted *out;
     struct erg_arena arena;
     struct erg_live_request request;
-    struct erg_job *job;     /* of wish->job */
-    const char *plan;        /* file of a plan for it; NULL: none */
-    struct erg_text profile; /* profile.csv */
-    struct erg_text types;   /* that it speaks of */
-    char *script;            /* text of a script, to be copied */
+    struct erg_job *job;           /* of wish->job */
+    struct erg_plan *plan;         /* for it; NULL: none */
+    struct erg_plan_selection own; /* the plan's point that its options ask for */
+    struct erg_text profile;       /* profile.csv */
+    struct erg_text types;         /* that it speaks of */
+    char *script;                  /* text of a script, to be copied */
     size_t script_length;
 };
 
@@ -290,7 +291,8 @@ static int set_options(struct submitting *at, struct erg_error *err)
     erg_managed_options_split(&options, at->wish->arguments, at->wish->argument_count, &at->arena);
     if (options.with_count && !options.plan)
         return erg_fail(err, ERG_USAGE, "%s needs --plan", options.with[0]);
-    at->plan = options.plan;
+    if (options.plan && erg_managed_plan_open(&at->plan, &at->own, &options, at->job, err) != 0)
+        return -1;
     request->command =
         erg_arena_alloc(&at->arena, (at->wish->argument_count + 2) * sizeof *request->command);
     for (size_t i = 0; i < options.without_count; i++)
@@ -358,7 +360,7 @@ static int write_job(struct submitting *at, struct erg_error *err)
     int result = write_file(at, "job.yaml", job.data, job.count, err);
     erg_text_release(&job);
     if (result == 0 && at->plan)
-        result = erg_managed_plan_keep(at->out->folder, at->plan, at->job, err);
+        result = erg_managed_plan_keep(at->out->folder, at->plan, err);
     return result;
 }
 
@@ -370,14 +372,78 @@ static void add_plan(struct submitting *at)
     free(path);
 }
 
-/* The planner's speeds become measured ones, where that is asked for. */
-static int measure(struct submitting *at, struct erg_error *err)
+/* Whether the job runs by its plan on so many GPUs of a type. */
+static bool follows(const struct submitting *at, const char *type, int nodes, int node_gpus,
+                    struct erg_error *why)
+{
+    const struct erg_live_request *job = &at->request;
+    const struct erg_live_plan there = {.type = type};
+    const struct erg_layout layout = erg_managed_plan_layout(at->plan, job->batch);
+    const bool any_type = erg_managed_plan_any_type(job->command, job->command_count);
+    char *path = erg_file_path(at->out->folder, "job.yaml");
+    const struct erg_live_layout_request request = {
+        .path = path, .plan = &there, .nodes = nodes, .gpus_per_node = node_gpus, .other = &layout};
+    struct erg_live_layout chosen = {0};
+    const bool result = erg_managed_plan_check_type(at->plan, type, any_type, why) == 0 &&
+                        erg_live_layout_choose(&chosen, &request, why) == 0 &&
+                        erg_managed_plan_check_job(at->plan, path, &chosen.job, why) == 0;
+    erg_live_layout_release(&chosen);
+    free(path);
+    return result;
+}
+
+/* The plan's frontier on the GPUs of a type, if its layout fits on them and the planner knows it.
+ */
+static int add_plan_of(struct submitting *at, const struct erg_gpu_type *type, bool *found,
+                       struct erg_error *err)
+{
+    const struct erg_layout layout = erg_managed_plan_layout(at->plan, at->request.batch);
+    const long gpus = erg_layout_gpus(&layout), each = type->gpus_per_node;
+    const struct erg_profile_shape shape = {.model = at->job->model,
+                                            .gpu = type->name,
+                                            .batch = at->request.batch,
+                                            .nodes = gpus > each ? gpus / each : 1,
+                                            .node_gpus = gpus > each ? each : gpus};
+    struct erg_error why = {0};
+    double time_s, power_w;
+    if (erg_profile_rows_one_gpu(&time_s, &power_w, &at->profile, type->name, err) != 0)
+        return -1;
+    if (isnan(time_s) || gpus > at->request.gpus_most || shape.nodes > type->nodes ||
+        shape.nodes * shape.node_gpus != gpus)
+        return 0;
+    if (!follows(at, type->name, (int)shape.nodes, (int)shape.node_gpus, &why)) {
+        erg_log(ERG_LOG_INFO, "on %ld GPUs of %s the job cannot run by its plan: %s", gpus,
+                type->name, why.message);
+        return 0;
+    }
+    *found = true;
+    return erg_managed_plan_rows(&at->profile, &shape, at->plan, &at->own, err);
+}
+
+static int add_plan_rows(struct submitting *at, struct erg_error *err)
+{
+    const struct erg_fleet *fleet = &at->live->fleet;
+    bool found = false;
+    int result = 0;
+    if (!at->plan || !at->profile.count)
+        return 0;
+    for (unsigned t = 0; t < fleet->types_count && result == 0; t++)
+        result = add_plan_of(at, &fleet->types[t], &found, err);
+    if (result == 0 && !found)
+        erg_log(ERG_LOG_WARNING, "no GPUs that the job may get can run it by its plan");
+    return result;
+}
+
+/* The planner's speeds become measured ones, where that is asked for. A plan that was emulated is
+ * corrected as the planner is, one that was measured stays. */
+static int measure(struct submitting *at, const struct erg_text *planned, struct erg_error *err)
 {
     struct erg_managed_options options;
     erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
     const struct erg_job_measuring measuring = {.live = at->live,
                                                 .folder = at->out->folder,
                                                 .job = at->job,
+                                                .planned = planned,
                                                 .program = at->wish->program,
                                                 .options = options.without,
                                                 .option_count = options.without_count,
@@ -393,11 +459,27 @@ static int measure(struct submitting *at, struct erg_error *err)
     return 0;
 }
 
+/* The planner's rows, those of the job's plan, and what is measured. */
+static int finish_profile(struct submitting *at, struct erg_error *err)
+{
+    const bool last = at->plan && erg_managed_plan_is_measured(at->plan);
+    struct erg_text planned = {0};
+    if (at->profile.count)
+        erg_text_add(&planned, at->profile.data);
+    int result = last ? 0 : add_plan_rows(at, err);
+    if (result == 0)
+        result = measure(at, &planned, err);
+    if (result == 0 && last)
+        result = add_plan_rows(at, err);
+    erg_text_release(&planned);
+    return result;
+}
+
 static int write_folder(struct submitting *at, struct erg_error *err)
 {
     int result = write_job(at, err);
     if (result == 0)
-        result = measure(at, err);
+        result = finish_profile(at, err);
     if (result == 0 && at->plan)
         add_plan(at);
     if (result == 0 && at->profile.count)
@@ -530,6 +612,7 @@ int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live
     submitted->types = at.types.data;
     erg_arena_release(&at.arena);
     erg_text_release(&at.profile);
+    erg_plan_free(at.plan);
     erg_job_free(at.job);
     free(at.script);
     return result;

@@ -23,8 +23,8 @@ static int check_gpus(const struct erg_plan *plan, const struct erg_train_option
     return 0;
 }
 
-static int select_point(struct erg_plan *plan, const struct erg_train_options *options,
-                        struct erg_error *err)
+int erg_run_plan_find(const struct erg_plan *plan, const struct erg_train_options *options,
+                      struct erg_plan_selection *chosen, struct erg_error *err)
 {
     struct erg_goal goal = {.objective = ERG_FASTEST};
     struct erg_plan_wish wish = {.method = options->method, .number = options->point};
@@ -34,7 +34,7 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
         goal.energy_j = options->energy_budget_j;
     if (options->deadline_s > 0 || options->energy_budget_j > 0)
         wish.goal = &goal;
-    return erg_plan_select(plan, &wish, err);
+    return erg_plan_find_wish(plan, &wish, chosen, err);
 }
 
 int erg_run_plan_parse(struct erg_plan **out, const char *name, const char *text, size_t length,
@@ -74,7 +74,7 @@ int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train
         free(read);
     if (result != 0)
         return -1;
-    if (select_point(*out, options, err) != 0) {
+    if (erg_run_plan_find(*out, options, &(*out)->selected, err) != 0) {
         erg_plan_free(*out);
         *out = NULL;
         return erg_fail_context(err, "%s", options->plan);

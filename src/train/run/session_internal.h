@@ -73,15 +73,15 @@ struct erg_train {
     struct erg_train_stats stats;
     volatile sig_atomic_t stop; /* the number of a signal */
     volatile sig_atomic_t save_soon;
-    struct erg_job_report report; /* at rank 0 */
-    struct erg_loss_watch watch;  /* likewise */
-    struct erg_plan_watch plans;  /* likewise */
-    struct erg_train_pace pace;   /* that all ranks follow since the end of a step */
-    double own_point_s;           /* of the plan's point that the options select */
-    struct erg_power_hold hold;   /* by the pace */
-    struct erg_rank_mark held;    /* where its window began; time_ns 0: it has none */
-    bool unheld;                  /* pauses that do not keep the power were told of */
-    double pause_s;               /* that followed the latest step */
+    struct erg_job_report report;        /* at rank 0 */
+    struct erg_loss_watch watch;         /* likewise */
+    struct erg_plan_watch plans;         /* likewise */
+    struct erg_train_pace pace;          /* that all ranks follow since the end of a step */
+    struct erg_plan_selection own_point; /* of the plan, that the options select */
+    struct erg_power_hold hold;          /* by the pace */
+    struct erg_rank_mark held;           /* where its window began; time_ns 0: it has none */
+    bool unheld;                         /* pauses that do not keep the power were told of */
+    double pause_s;                      /* that followed the latest step */
     struct erg_data_watch data;
     uint64_t made;      /* steps of this process */
     uint64_t writing;   /* the step whose checkpoint is being written, 0: none */
