@@ -372,7 +372,7 @@ static void add_plan(struct submitting *at)
     free(path);
 }
 
-/* Whether the job runs by its plan on so many GPUs of a type. */
+/* Whether the job runs by its plan on a number of GPUs of a type. */
 static bool follows(const struct submitting *at, const char *type, int nodes, int node_gpus,
                     struct erg_error *why)
 {
