@@ -312,12 +312,40 @@ static void a_cap_chooses_a_point_of_the_plan(void **state)
     }
 }
 
+/* A policy that chooses points by itself chooses among those of the plan, too. */
+static void policies_choose_points_of_the_plan(void **state)
+{
+    (void)state;
+    static struct rows rows;
+    const struct erg_plan_selection own = {.method = method, .point = 0};
+    rows_of(&rows, submit("--plan @/opt/plan.json --point=1 --method sequential+clocks", "job 19"),
+            "4");
+    const double cap_w = cap_for(rows.power_w[rows.count / 3]) - 1;
+    /* This small a model is faster on one GPU. */
+    shell("awk -F, 'NR == 1 || $5 == 1 && $6 == 4' @/submitted/profile.csv >@/only.csv && "
+          "mv @/only.csv @/submitted/profile.csv");
+    begin_controller("ergon", cap_w);
+    for (int i = 0; i < 4; i++)
+        pass();
+    const struct erg_live_plan plan = plan_of_job();
+    print_message("%d x %d GPUs, point %d: %.6f times as long, %.3f W\n", plan.nodes,
+                  plan.gpus_per_node, plan.point, plan.slowdown, plan.power_w);
+    assert_true(plan.nodes == 1 && plan.gpus_per_node == JOB_GPUS);
+    assert_true(plan.point > 0 && (size_t)plan.point < rows.count);
+    assert_close(plan.slowdown, rows.time_s[plan.point] / rows.time_s[0], 1e-15);
+    assert_close(plan.power_w, rows.power_w[plan.point], 1e-12);
+    assert_true(cap_for(plan.power_w) <= cap_w);
+    assert_int_equal(erg_plan_pace_point(opt.plan, &own, plan.slowdown), plan.point);
+    end_controller();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_brings_the_points_of_its_plan),
         cmocka_unit_test(slowdowns_lead_to_their_points),
         cmocka_unit_test(a_cap_chooses_a_point_of_the_plan),
+        cmocka_unit_test(policies_choose_points_of_the_plan),
     };
     return cmocka_run_group_tests(tests, begin, finish);
 }
