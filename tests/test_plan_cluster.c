@@ -11,6 +11,7 @@
 #include "io/csv.h"
 #include "live_world.h"
 #include "plan/plan_pace.h"
+#include "train/run/run_plan.h"
 #include "train_job.h"
 
 enum { MOST_ROWS = 1000, JOB_GPUS = 4, ALL_GPUS = 8 };
@@ -166,6 +167,48 @@ static void a_job_brings_the_points_of_its_plan(void **state)
     /* Two GPUs at most are too few for its copies. */
     check(0, "no GPUs that the job may get can run it by its plan",
           "submit --live @/queue.yaml @/job.yaml --at-most 2 -- --plan @/opt/plan.json");
+}
+
+/* A trainer and a submission begin at the same point: of the plan's own method the one that it
+ * selects, of another one the fastest. */
+static void options_mean_one_point(void **state)
+{
+    (void)state;
+    struct erg_job *job;
+    struct erg_error err;
+    const struct erg_plan_selection kept = opt.plan->selected;
+    opt.plan->selected =
+        (struct erg_plan_selection){.method = method, .point = 3, .rule = "as asked for"};
+    assert_ok(erg_plan_write(opt.plan, in_folder("chosen.json"), &err), &err);
+    opt.plan->selected = kept;
+    assert_ok(erg_job_load(&job, in_folder("planned.yaml"), NULL, &err), &err);
+    static const struct {
+        const char *word;
+        enum erg_method method;
+        size_t point;
+    } cases[] = {{"--plan", ERG_METHOD_SEQUENTIAL_CLOCKS, 3},
+                 {"-msequential+clocks", ERG_METHOD_SEQUENTIAL_CLOCKS, 3},
+                 {"--method=nanobatching+clocks", ERG_METHOD_NANOBATCHING_CLOCKS, 0},
+                 {"--point=2", ERG_METHOD_SEQUENTIAL_CLOCKS, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct erg_arena arena = {0};
+        struct erg_managed_options options;
+        struct erg_plan *submitted, *trained;
+        struct erg_plan_selection own;
+        struct erg_train_options train;
+        const char *const words[] = {"--plan", in_folder("chosen.json"), cases[i].word};
+        erg_managed_options_split(&options, words, i ? 3 : 2, &arena);
+        assert_ok(erg_managed_plan_open(&submitted, &own, &options, job, &err), &err);
+        assert_true(own.method == cases[i].method && own.point == cases[i].point);
+        assert_ok(erg_managed_options_read(&train, &options, &err), &err);
+        train.plan = options.plan;
+        assert_ok(erg_run_plan_open(&trained, NULL, &train, job, "host", 0, &err), &err);
+        assert_true(trained->selected.method == own.method && trained->selected.point == own.point);
+        erg_plan_free(submitted);
+        erg_plan_free(trained);
+        erg_arena_release(&arena);
+    }
+    erg_job_free(job);
 }
 
 /* Each point of each method, from each point of the options, also after the profile's times were
@@ -343,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_brings_the_points_of_its_plan),
+        cmocka_unit_test(options_mean_one_point),
         cmocka_unit_test(slowdowns_lead_to_their_points),
         cmocka_unit_test(a_cap_chooses_a_point_of_the_plan),
         cmocka_unit_test(policies_choose_points_of_the_plan),

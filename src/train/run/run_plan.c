@@ -74,11 +74,13 @@ int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train
         free(read);
     if (result != 0)
         return -1;
-    if (erg_run_plan_find(*out, options, &(*out)->selected, err) != 0) {
+    struct erg_plan_selection chosen;
+    if (erg_run_plan_find(*out, options, &chosen, err) != 0) {
         erg_plan_free(*out);
         *out = NULL;
         return erg_fail_context(err, "%s", options->plan);
     }
+    (*out)->selected = chosen;
     return 0;
 }
 
