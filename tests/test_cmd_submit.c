@@ -339,6 +339,24 @@ static void jobs_run_by_their_plan(void **state)
           "submit --live @/live.yaml @/six.yaml -- -p@/opt/plan.json");
     check(2, "plan.json: it is a plan for the model ",
           "submit --live @/small.yaml @/deep.yaml -- --plan=@/opt/plan.json");
+    static const char *const points[][2] = {
+        {"--method=none", "method"},
+        {"-m nanobatching+clocks --point 900", "nanobatching+clocks has the points 1 to "},
+        {"--point 0", "--point got \"0\", expected at least 1"},
+        {"--point=1.5", "--point got \"1.5\", expected a whole number"},
+        {"--deadline soon", "--deadline got \"soon\", expected a number above 0"},
+        {"-D 1e-9", "plan.json: choosing a point of "},
+        {"-E-3", "--energy-budget got \"-3\", expected a number above 0"},
+        {"-D 1 --point=1", "--point, --deadline and --energy-budget exclude each other"},
+        {"--lock-clocks --method", "--method needs a value"}};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        line.count = 0;
+        erg_text_printf(&line,
+                        "submit --live @/live.yaml @/planned.yaml -- --plan @/opt/plan.json %s",
+                        points[i][0]);
+        check(strstr(points[i][0], "1e-9") ? 3 : 2, points[i][1], line.data);
+    }
+    line.count = 0;
     shell("test -z \"$(ls @/spool)\"");
 
     check(0, "job 19",
@@ -499,6 +517,21 @@ static void run_job_ends_as_the_trainer(void **state)
     shell("test \"$(cut -d' ' -f1 @/ran | tr '\\n' ' ')\" = '1 2 3 '");
     /* Slurm would not have put it back: asked for once, not for the failure and not for the end. */
     shell("test \"$(grep -c 'requeuehold 18' @/told)\" = 1");
+    /* Nor for a job that has been cancelled, or that Slurm puts back. */
+    write_text("status", "85");
+    write_program("bin/squeue", "#!/bin/sh\necho COMPLETING\n");
+    check(85, "continues later", line.data);
+    write_program("bin/squeue", "#!/bin/sh\necho RUNNING\n");
+    write_program("bin/scontrol", "#!/bin/sh\necho \"scontrol $*\" >>@/told\n"
+                                  "echo 'RequeueExitHold         = 7,80-85'\n");
+    check(85, "continues later", line.data);
+    shell("test \"$(grep -c 'requeuehold 18' @/told)\" = 1");
+    write_program("bin/squeue", "#!/bin/sh\necho CONFIGURING\n");
+    write_program("bin/scontrol", "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\n"
+                                  "exit 1\n");
+    check(85,
+          "requeueing job 18: scontrol requeuehold 18: Unable to contact slurm controller; it ends",
+          line.data);
     erg_text_release(&line);
     unsetenv("SLURM_JOB_ID");
     unsetenv("SLURM_JOB_NUM_NODES");

@@ -513,6 +513,50 @@ static void speeds_are_measured(void **state)
     erg_text_release(&taken);
 }
 
+/* The rows of a plan that was emulated change as the planner's do: by a run without a plan over
+ * what the planner expects of it. Those of a plan that was measured stay. */
+static void plans_are_corrected(void **state)
+{
+    (void)state;
+    static double planner_s[64], planned_s[64], measured_s[64];
+    double bounds_s[2];
+    static const char with[] =
+        "-- --device host --dtype float32 --plan @/alone/plan.json --point 1 "
+        "-m sequential+clocks";
+    struct erg_text line = {0};
+    erg_text_printf(&line, "optimize %s/job.yaml -o %s/alone", folder, folder);
+    check_program(line.data, 0, "plan.json");
+    struct submitted plain = submit_with("@/job.yaml --type a40 -- --device host"), job;
+    const size_t planner = times_of(planner_s, &plain, "a40"); /* the first is of one GPU */
+    for (int measured = 0; measured < 2; measured++) {
+        line.count = 0;
+        erg_text_printf(&line, "@/job.yaml --type a40 %s", with);
+        struct submitted before = submit_with(line.data);
+        const size_t count = times_of(planned_s, &before, "a40");
+        line.count = 0;
+        erg_text_printf(&line, "@/job.yaml --type a40 --measure 2 %s", with);
+        struct erg_text said = warnings_of(&job, line.data);
+        assert_string_equal(said.data, "");
+        erg_text_release(&said);
+        assert_int_equal(times_of(measured_s, &job, "a40"), count);
+        const double times = measured_s[0] / planned_s[0];
+        measured_steps(bounds_s, &job, "a40");
+        print_message("%zu rows, %g times as slow as planned\n", count, times);
+        assert_true(times * planner_s[0] >= 0.999 * bounds_s[0] &&
+                    times * planner_s[0] <= 1.001 * bounds_s[1]);
+        size_t plans = 0; /* the last ones */
+        while (plans < count && planned_s[count - 1 - plans] > planner_s[1])
+            plans++;
+        assert_true(plans > 2 && planned_s[count - plans] != planner_s[0]);
+        for (size_t k = 0; k < count; k++)
+            assert_close(measured_s[k] / planned_s[k], measured && k >= count - plans ? 1 : times,
+                         1e-12);
+        shell("sed -i 's/\"emulated\": true/\"emulated\": false/' @/alone/plan.json");
+    }
+    assert_true(planner > 2);
+    erg_text_release(&line);
+}
+
 /* GPUs of 0.125 GiB have room for half of the layers, which are measured, and planned, alone. */
 static void half_of_a_job_is_measured(void **state)
 {
@@ -612,7 +656,7 @@ int main(void)
         cmocka_unit_test(programs_move),       cmocka_unit_test(failures_are_slurms),
         cmocka_unit_test(ergon_train_moves),   cmocka_unit_test(jobs_follow_points),
         cmocka_unit_test(speeds_are_measured), cmocka_unit_test(half_of_a_job_is_measured),
-        cmocka_unit_test(run_job_requeues),
+        cmocka_unit_test(plans_are_corrected), cmocka_unit_test(run_job_requeues),
     };
     return cmocka_run_group_tests(tests, begin, end_mini_cluster);
 }

@@ -161,10 +161,10 @@ static int find_planned(struct type_run *run, const struct erg_text *rows, struc
 }
 
 /* Chooses what runs on one GPU: the job, or as much of it as fits. */
-static int plan_one(struct type_run *run, const struct erg_text *rows,
-                    const struct erg_job_measurement *measuring, struct erg_error *err)
+static int plan_one(struct type_run *run, const struct erg_job_measurement *measuring,
+                    struct erg_error *err)
 {
-    if (find_planned(run, rows, err) != 0)
+    if (find_planned(run, measuring->planned, err) != 0)
         return -1;
     for (long layers = measuring->job->model->layers / 2; isinf(run->planned_s) && layers > 0;
          layers /= 2) {
@@ -371,8 +371,8 @@ static int look(struct type_run *run, struct erg_text *rows,
 }
 
 /* Fails only when interrupted. */
-static int start_all(struct type_run *runs, const struct erg_text *rows,
-                     const struct erg_job_measurement *measuring, struct erg_error *err)
+static int start_all(struct type_run *runs, const struct erg_job_measurement *measuring,
+                     struct erg_error *err)
 {
     const struct erg_fleet *fleet = &measuring->live->fleet;
     for (unsigned t = 0; t < fleet->types_count; t++) {
@@ -380,7 +380,7 @@ static int start_all(struct type_run *runs, const struct erg_text *rows,
         struct erg_error why = {0};
         run->type = &fleet->types[t];
         run->folder = path_of(measuring->folder, run->type, "");
-        int result = plan_one(run, rows, measuring, &why);
+        int result = plan_one(run, measuring, &why);
         if (erg_interrupt_check(err) != 0)
             return -1;
         if (result == 0 && isnan(run->planned_s))
@@ -405,8 +405,8 @@ int erg_job_measure(struct erg_text *rows, const struct erg_job_measurement *mea
     const size_t count = measuring->live->fleet.types_count;
     const int64_t start_ns = erg_now_ns();
     struct type_run *runs = erg_xcalloc(count, sizeof *runs);
-    assert(rows->count > 0 && measuring->limit_s > 0);
-    int result = start_all(runs, rows, measuring, err);
+    assert(rows->count > 0 && measuring->planned->count > 0 && measuring->limit_s > 0);
+    int result = start_all(runs, measuring, err);
     for (size_t active = count; active > 0 && result == 0;) {
         const bool late = 1e-9 * (double)(erg_now_ns() - start_ns) >= measuring->limit_s;
         active = 0;

@@ -6,9 +6,10 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cluster/live/slurm_command.h"
+#include "cluster/live/slurm_read.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/subprocess.h"
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -31,6 +32,8 @@ enum {
     LOOK_MS = 200,       /* between two looks at the reports */
     REPORT_S = 10,       /* between two reports for a trainer that makes none */
     LEFT_BEHIND_S = 600, /* how long tasks may run after the first has ended */
+    HOST_S = 5,          /* how long Slurm may take to answer */
+    ANSWER_S = 30,       /* likewise, where the job's end waits for it */
 };
 
 struct job_running {
@@ -168,9 +171,7 @@ static struct erg_plan *open_plan(const struct job_running *at, struct erg_error
 {
     const struct erg_live_request *request = &at->request;
     struct erg_plan *plan;
-    bool any_type = false; /* the host rehearses any plan */
-    for (size_t i = 0; i < request->command_count; i++)
-        any_type |= strstr(request->command[i], "host") || !strcmp(request->command[i], "--force");
+    const bool any_type = erg_managed_plan_any_type(request->command, request->command_count);
     char *path = erg_managed_plan_path(at->folder);
     const int result = erg_plan_load(&plan, path, why);
     free(path);
@@ -180,18 +181,6 @@ static struct erg_plan *open_plan(const struct job_running *at, struct erg_error
         return plan;
     erg_plan_free(plan);
     return NULL;
-}
-
-/* Whether the job that was chosen can run by its plan. */
-static bool follows(const struct erg_plan *plan, const char *path, const struct erg_text *text,
-                    struct erg_error *why)
-{
-    struct erg_job *job;
-    if (!plan || erg_job_parse(&job, path, text->data, text->count, NULL, why) != 0)
-        return false;
-    const bool result = erg_plan_check_job(plan, job, why) == 0;
-    erg_job_free(job);
-    return result;
 }
 
 /* The job's file with a layout for the available GPUs. `planned`: it runs by its plan. */
@@ -219,7 +208,7 @@ static int prepare_training(struct job_running *at, const char **job, int *nodes
     if (result == 0) {
         *nodes = chosen.nodes;
         *ranks = chosen.ranks;
-        *planned = follows(plan, *job, &chosen.job, &why);
+        *planned = plan && erg_managed_plan_check_job(plan, *job, &chosen.job, &why) == 0;
         erg_log(ERG_LOG_INFO, "incarnation %ld trains on %d of %d GPUs: %s", at->incarnation,
                 chosen.ranks, at->nodes * at->gpus_per_node, chosen.why.data);
         if (options.plan && *planned)
@@ -285,23 +274,19 @@ static int set_secret(struct erg_error *err)
 }
 
 /* Rank 0 runs on this node, whose name others may not be able to look up. */
-static void set_host(const struct job_running *at)
+static void set_host(struct job_running *at)
 {
-    static const char key[] = "NodeAddr=";
     const char *node = getenv("SLURMD_NODENAME");
-    struct erg_subprocess process;
     const char *const words[] = {"scontrol", "-o", "show", "node", node, NULL};
+    struct erg_text text = {0};
     if (at->nodes == 1 || !node || getenv("ERGON_HOST"))
         return;
-    if (erg_subprocess_run(&process, words, NULL, 5, NULL) != 0)
-        return;
-    char *found = process.status == 0 ? strstr(process.out.data, key) : NULL;
-    if (found) {
-        found += sizeof key - 1;
-        found[strcspn(found, " \n")] = '\0';
-        setenv("ERGON_HOST", found, 1);
-    }
-    erg_subprocess_release(&process);
+    const char *address = erg_slurm_command(words, HOST_S, &text, NULL) == ERG_ENGINE_DONE
+                              ? erg_slurm_value(text.data, "NodeAddr", &at->arena)
+                              : NULL;
+    if (address)
+        setenv("ERGON_HOST", address, 1);
+    erg_text_release(&text);
 }
 
 static int set_environment(struct job_running *at, struct erg_error *err)
@@ -411,48 +396,41 @@ static bool has_status(const char *list, int status)
     return false;
 }
 
-static bool slurm_requeues(void)
+static bool slurm_requeues(struct job_running *at)
 {
-    static const char key[] = "RequeueExitHold";
     const char *const words[] = {"scontrol", "show", "config", NULL};
-    struct erg_subprocess process;
-    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
-        return false;
-    const char *found = process.status == 0 ? strstr(process.out.data, key) : NULL;
-    if (found)
-        found += sizeof key - 1 + strspn(found + sizeof key - 1, " =");
-    bool has = found && has_status(found, ERG_RESUMABLE);
-    erg_subprocess_release(&process);
-    return has;
+    struct erg_text text = {0};
+    const char *list = erg_slurm_command(words, ANSWER_S, &text, NULL) == ERG_ENGINE_DONE
+                           ? erg_slurm_value(text.data, "RequeueExitHold", &at->arena)
+                           : NULL;
+    erg_text_release(&text);
+    return list && has_status(list, ERG_RESUMABLE);
 }
 
 /* A job that its user has cancelled must not come back. */
 static bool is_running(const char *job)
 {
     const char *const words[] = {"squeue", "-h", "-j", job, "-o", "%T", NULL};
-    struct erg_subprocess process;
-    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
-        return false;
-    bool runs = process.status == 0 && strncmp(process.out.data, "RUNNING", 7) == 0;
-    erg_subprocess_release(&process);
+    struct erg_text text = {0};
+    const bool known = erg_slurm_command(words, ANSWER_S, &text, NULL) == ERG_ENGINE_DONE;
+    const char *state = known ? strtok(text.data, "\n") : NULL;
+    const bool runs = state && erg_slurm_job_state(state) == ERG_LIVE_RUNNING;
+    erg_text_release(&text);
     return runs;
 }
 
 /* Where Slurm does not put the job back by itself. */
-static void requeue(void)
+static void requeue(struct job_running *at)
 {
     const char *job = getenv("SLURM_JOB_ID");
     const char *const words[] = {"scontrol", "requeuehold", job, NULL};
-    struct erg_subprocess process;
-    if (!job || slurm_requeues() || !is_running(job))
+    struct erg_error why = {0};
+    if (!job || slurm_requeues(at) || !is_running(job))
         return;
-    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
-        return;
-    if (process.status != 0)
+    if (erg_slurm_command(words, ANSWER_S, NULL, &why) != ERG_ENGINE_DONE)
         erg_log(ERG_LOG_WARNING,
                 "requeueing job %s: %s; it ends as failed, and its checkpoint stays", job,
-                erg_subprocess_reason(&process));
-    erg_subprocess_release(&process);
+                why.message);
 }
 
 static int finish(struct job_running *at, int status, struct erg_error *err)
@@ -469,7 +447,7 @@ static int finish(struct job_running *at, int status, struct erg_error *err)
     if (status == ERG_RESUMABLE) {
         if (!at->heard && at->srun)
             report(at, ERG_JOB_SAVED);
-        requeue();
+        requeue(at);
         return erg_fail(err, ERG_RESUMABLE, "the job has left its GPUs and continues later");
     }
     return erg_fail(err, (enum erg_status)status, "the trainer ended with exit status %d", status);

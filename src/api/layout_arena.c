@@ -204,7 +204,7 @@ static int print_profile(FILE *out, const struct query *query, struct erg_error 
                                                 query->request.batch, allocation->nodes,
                                                 allocation->gpus_per_node};
         if (erg_estimate_proxy(&setting, &proxy, err) == 0)
-            erg_profile_rows_row(&text, &shape, proxy.time.total_s, NAN);
+            erg_profile_rows_row(&text, &shape, erg_profile_rows_rounded(proxy.time.total_s), NAN);
         else if (err->status == ERG_INFEASIBLE)
             erg_profile_rows_row(&text, &shape, -1, NAN);
         else

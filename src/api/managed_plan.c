@@ -3,6 +3,8 @@
 
 #include "api/live_layout.h"
 #include "io/file.h"
+#include "plan/plan_pace.h"
+#include "train/run/run_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,49 @@ void erg_managed_options_split(struct erg_managed_options *options, const char *
     }
 }
 
+static int read_value(struct erg_train_options *train, const char *name, const char *text,
+                      struct erg_error *err)
+{
+    const bool deadline = strcmp(name, "--deadline") == 0;
+    double value;
+    long number;
+    if (strcmp(name, "--method") == 0) {
+        train->method = text;
+    } else if (strcmp(name, "--point") == 0) {
+        if (!erg_parse_long(text, &number) || number < 1)
+            return erg_fail(err, ERG_USAGE, "--point got \"%.100s\", expected %s", text,
+                            erg_parse_long(text, &number) ? "at least 1" : erg_whole_number(text));
+        train->point = (size_t)number;
+    } else {
+        if (!erg_parse_double(text, &value) || !(value > 0))
+            return erg_fail(err, ERG_USAGE, "%s got \"%.100s\", expected a number above 0", name,
+                            text);
+        *(deadline ? &train->deadline_s : &train->energy_budget_j) = value;
+    }
+    return 0;
+}
+
+int erg_managed_options_read(struct erg_train_options *train,
+                             const struct erg_managed_options *options, struct erg_error *err)
+{
+    *train = (struct erg_train_options){.size = sizeof *train};
+    for (size_t i = 0; i < options->with_count; i++) {
+        const char *value;
+        const struct plan_option *option = find_option(&value, options->with[i]);
+        if (!option->has_value)
+            continue;
+        if (!value && ++i == options->with_count)
+            return erg_fail(err, ERG_USAGE, "%s needs a value", option->name);
+        if (read_value(train, option->name, value ? value : options->with[i], err) != 0)
+            return -1;
+    }
+    return (train->point > 0) + (train->deadline_s > 0) + (train->energy_budget_j > 0) > 1
+               ? erg_fail(err, ERG_USAGE,
+                          "--point, --deadline and --energy-budget exclude each other: each "
+                          "chooses one point")
+               : 0;
+}
+
 /* ---- the plan ---- */
 
 char *erg_managed_plan_path(const char *folder)
@@ -100,25 +145,32 @@ static int check_job(const struct erg_plan *plan, const struct erg_job *job, str
     return 0;
 }
 
-int erg_managed_plan_keep(const char *folder, const char *path, const struct erg_job *job,
+int erg_managed_plan_open(struct erg_plan **plan, struct erg_plan_selection *own,
+                          const struct erg_managed_options *options, const struct erg_job *job,
                           struct erg_error *err)
 {
-    struct erg_plan *plan;
-    struct erg_job *kept = NULL;
-    if (erg_plan_load(&plan, path, err) != 0)
+    struct erg_train_options train;
+    *plan = NULL;
+    if (erg_managed_options_read(&train, options, err) != 0 ||
+        erg_plan_load(plan, options->plan, err) != 0)
         return -1;
+    if (check_job(*plan, job, err) == 0 && erg_run_plan_find(*plan, &train, own, err) == 0)
+        return 0;
+    erg_plan_free(*plan);
+    *plan = NULL;
+    return erg_fail_context(err, "%s", options->plan);
+}
+
+int erg_managed_plan_keep(const char *folder, struct erg_plan *plan, struct erg_error *err)
+{
+    struct erg_job *kept;
     char *to = erg_managed_plan_path(folder), *file = erg_file_path(folder, "job.yaml");
-    int result = check_job(plan, job, err);
-    if (result != 0)
-        erg_fail_context(err, "%s", path);
-    else
-        result = erg_live_layout_load(&kept, file, err);
+    int result = erg_live_layout_load(&kept, file, err);
     if (result == 0) {
-        plan->model = kept->model->name; /* the kept job has an absolute path */
+        plan->model = erg_arena_strdup(&plan->arena, kept->model->name);
         result = erg_plan_write(plan, to, err);
+        erg_job_free(kept);
     }
-    erg_plan_free(plan);
-    erg_job_free(kept);
     free(file);
     free(to);
     return result;
@@ -142,4 +194,47 @@ int erg_managed_plan_check_type(const struct erg_plan *plan, const char *type, b
             return erg_fail(err, ERG_USAGE, "the plan is one for %s, expected %s",
                             plan->kinds[k].gpu, type);
     return 0;
+}
+
+bool erg_managed_plan_any_type(const char *const *words, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++)
+        any |= strstr(words[i], "host") || strcmp(words[i], "--force") == 0;
+    return any;
+}
+
+int erg_managed_plan_check_job(const struct erg_plan *plan, const char *path,
+                               const struct erg_text *text, struct erg_error *err)
+{
+    struct erg_job *job;
+    if (erg_job_parse(&job, path, text->data, text->count, NULL, err) != 0)
+        return -1;
+    const int result = erg_plan_check_job(plan, job, err);
+    erg_job_free(job);
+    return result;
+}
+
+/* ---- the frontier of a profile ---- */
+
+bool erg_managed_plan_is_measured(const struct erg_plan *plan)
+{
+    bool emulated = false;
+    for (size_t k = 0; k < plan->kind_count; k++)
+        emulated |= plan->kinds[k].emulated;
+    return !emulated;
+}
+
+int erg_managed_plan_rows(struct erg_text *rows, const struct erg_profile_shape *shape,
+                          const struct erg_plan *plan, const struct erg_plan_selection *own,
+                          struct erg_error *err)
+{
+    struct erg_frontier steps = {0};
+    erg_plan_pace_steps(&steps, plan, own);
+    const double copies = (double)erg_managed_plan_layout(plan, shape->batch).data;
+    for (size_t i = 0; i < steps.count; i++)
+        steps.points[i].energy_j *= copies;
+    const int result = erg_profile_rows_replace(rows, shape, &steps, err);
+    erg_frontier_release(&steps);
+    return result;
 }

@@ -30,17 +30,18 @@ enum {
     PLANNED = 8, /* times the GPUs asked for, that speeds are worked out for at most */
 };
 
-struct submitting {
+struct submission {
     const struct erg_live_file *live;
     const struct erg_submit_input *input;
     struct erg_submitted *out;
     struct erg_arena arena;
     struct erg_live_request request;
-    struct erg_job *job;     /* of input->job */
-    const char *plan;        /* file of a plan for it; NULL: none */
-    struct erg_text profile; /* profile.csv */
-    struct erg_text types;   /* that it speaks of */
-    char *script;            /* text of a script, to be copied */
+    struct erg_job *job;           /* of input->job */
+    struct erg_plan *plan;         /* for it; NULL: none */
+    struct erg_plan_selection own; /* the plan's point that its options ask for */
+    struct erg_text profile;       /* profile.csv */
+    struct erg_text types;         /* that it speaks of */
+    char *script;                  /* text of a script, to be copied */
     size_t script_length;
 };
 
@@ -68,7 +69,7 @@ int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error 
 
 /* ---- common to all jobs ---- */
 
-static int fill_request(struct submitting *at, struct erg_error *err)
+static int fill_request(struct submission *at, struct erg_error *err)
 {
     const struct erg_submit_input *input = at->input;
     const struct erg_fleet *fleet = &at->live->fleet;
@@ -102,13 +103,13 @@ static int fill_request(struct submitting *at, struct erg_error *err)
     return 0;
 }
 
-static int type_of(const struct submitting *at)
+static int type_of(const struct submission *at)
 {
     return at->input->type ? erg_fleet_type(&at->live->fleet, at->input->type) : -1;
 }
 
 /* Whether the published profiles speak of the workload on some type that may be used. */
-static int look_into_profiles(struct submitting *at, bool *found, struct erg_error *err)
+static int look_into_profiles(struct submission *at, bool *found, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_trace_workload workload = {.family =
@@ -133,7 +134,7 @@ static int look_into_profiles(struct submitting *at, bool *found, struct erg_err
 
 /* ---- programs ---- */
 
-static int read_like(struct submitting *at, struct erg_error *err)
+static int read_like(struct submission *at, struct erg_error *err)
 {
     const char *like = at->input->like, *colon = strchr(like, ':');
     const char *second = colon ? strchr(colon + 1, ':') : NULL;
@@ -158,7 +159,7 @@ static int read_like(struct submitting *at, struct erg_error *err)
 }
 
 /* A script is copied, since users change theirs; of other programs the path stays. */
-static int read_program(struct submitting *at, struct erg_error *err)
+static int read_program(struct submission *at, struct erg_error *err)
 {
     const char *name = at->input->arguments[0];
     struct stat info;
@@ -192,7 +193,7 @@ static int read_program(struct submitting *at, struct erg_error *err)
     return result;
 }
 
-static int prepare_program(struct submitting *at, struct erg_error *err)
+static int prepare_program(struct submission *at, struct erg_error *err)
 {
     bool found;
     at->request.gpus = 1;
@@ -217,7 +218,7 @@ static int prepare_program(struct submitting *at, struct erg_error *err)
 /* ---- jobs of ergon train ---- */
 
 /* Powers of two of a node that share it evenly, then of whole nodes: "1,2,4,8,16". */
-static const char *counts_of(struct submitting *at, const struct erg_gpu_type *type)
+static const char *counts_of(struct submission *at, const struct erg_gpu_type *type)
 {
     const long most = at->request.gpus_most;
     const char *list = "1";
@@ -230,7 +231,7 @@ static const char *counts_of(struct submitting *at, const struct erg_gpu_type *t
     return list;
 }
 
-static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
+static int add_profile(struct submission *at, const struct erg_gpu_type *type,
                        struct erg_error *err)
 {
     struct erg_text rows = {0};
@@ -247,7 +248,7 @@ static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
 
 /* Times and powers on all types in the catalogue; if there are none, those of the live file's
  * profiles. */
-static int make_profile(struct submitting *at, struct erg_error *err)
+static int make_profile(struct submission *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_error why = {0};
@@ -282,7 +283,7 @@ static int make_profile(struct submitting *at, struct erg_error *err)
 }
 
 /* The options of ergon train; the place of the plan's copy follows when there is a folder. */
-static int set_options(struct submitting *at, struct erg_error *err)
+static int set_options(struct submission *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     struct erg_managed_options options;
@@ -290,7 +291,8 @@ static int set_options(struct submitting *at, struct erg_error *err)
                               &at->arena);
     if (options.with_count && !options.plan)
         return erg_fail(err, ERG_USAGE, "%s needs --plan", options.with[0]);
-    at->plan = options.plan;
+    if (options.plan && erg_managed_plan_open(&at->plan, &at->own, &options, at->job, err) != 0)
+        return -1;
     request->command =
         erg_arena_alloc(&at->arena, (at->input->argument_count + 2) * sizeof *request->command);
     for (size_t i = 0; i < options.without_count; i++)
@@ -300,7 +302,7 @@ static int set_options(struct submitting *at, struct erg_error *err)
     return 0;
 }
 
-static int prepare_training(struct submitting *at, struct erg_error *err)
+static int prepare_training(struct submission *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     char family[80], size[32];
@@ -340,7 +342,7 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
 
 /* ---- the folder ---- */
 
-static int write_file(struct submitting *at, const char *name, const char *text, size_t length,
+static int write_file(struct submission *at, const char *name, const char *text, size_t length,
                       struct erg_error *err)
 {
     char *path = erg_file_path(at->out->folder, name);
@@ -349,7 +351,7 @@ static int write_file(struct submitting *at, const char *name, const char *text,
     return result;
 }
 
-static int write_job(struct submitting *at, struct erg_error *err)
+static int write_job(struct submission *at, struct erg_error *err)
 {
     struct erg_text job = {0};
     if (!at->job)
@@ -358,11 +360,11 @@ static int write_job(struct submitting *at, struct erg_error *err)
     int result = write_file(at, "job.yaml", job.data, job.count, err);
     erg_text_release(&job);
     if (result == 0 && at->plan)
-        result = erg_managed_plan_keep(at->out->folder, at->plan, at->job, err);
+        result = erg_managed_plan_keep(at->out->folder, at->plan, err);
     return result;
 }
 
-static void add_plan(struct submitting *at)
+static void add_plan(struct submission *at)
 {
     char *path = erg_managed_plan_path(at->out->folder);
     at->request.command[at->request.command_count++] = "--plan";
@@ -370,14 +372,78 @@ static void add_plan(struct submitting *at)
     free(path);
 }
 
-/* The planner's speeds become measured ones, where that is asked for. */
-static int measure(struct submitting *at, struct erg_error *err)
+/* Whether the job runs by its plan on a number of GPUs of a type. */
+static bool follows(const struct submission *at, const char *type, int nodes, int node_gpus,
+                    struct erg_error *why)
+{
+    const struct erg_live_request *job = &at->request;
+    const struct erg_live_plan there = {.type = type};
+    const struct erg_layout layout = erg_managed_plan_layout(at->plan, job->batch);
+    const bool any_type = erg_managed_plan_any_type(job->command, job->command_count);
+    char *path = erg_file_path(at->out->folder, "job.yaml");
+    const struct erg_live_layout_request request = {
+        .path = path, .plan = &there, .nodes = nodes, .gpus_per_node = node_gpus, .other = &layout};
+    struct erg_live_layout chosen = {0};
+    const bool result = erg_managed_plan_check_type(at->plan, type, any_type, why) == 0 &&
+                        erg_live_layout_choose(&chosen, &request, why) == 0 &&
+                        erg_managed_plan_check_job(at->plan, path, &chosen.job, why) == 0;
+    erg_live_layout_release(&chosen);
+    free(path);
+    return result;
+}
+
+/* The plan's frontier on the GPUs of a type, if its layout fits on them and the planner knows it.
+ */
+static int add_plan_of(struct submission *at, const struct erg_gpu_type *type, bool *found,
+                       struct erg_error *err)
+{
+    const struct erg_layout layout = erg_managed_plan_layout(at->plan, at->request.batch);
+    const long gpus = erg_layout_gpus(&layout), each = type->gpus_per_node;
+    const struct erg_profile_shape shape = {.model = at->job->model,
+                                            .gpu = type->name,
+                                            .batch = at->request.batch,
+                                            .nodes = gpus > each ? gpus / each : 1,
+                                            .node_gpus = gpus > each ? each : gpus};
+    struct erg_error why = {0};
+    double time_s, power_w;
+    if (erg_profile_rows_one_gpu(&time_s, &power_w, &at->profile, type->name, err) != 0)
+        return -1;
+    if (isnan(time_s) || gpus > at->request.gpus_most || shape.nodes > type->nodes ||
+        shape.nodes * shape.node_gpus != gpus)
+        return 0;
+    if (!follows(at, type->name, (int)shape.nodes, (int)shape.node_gpus, &why)) {
+        erg_log(ERG_LOG_INFO, "on %ld GPUs of %s the job cannot run by its plan: %s", gpus,
+                type->name, why.message);
+        return 0;
+    }
+    *found = true;
+    return erg_managed_plan_rows(&at->profile, &shape, at->plan, &at->own, err);
+}
+
+static int add_plan_rows(struct submission *at, struct erg_error *err)
+{
+    const struct erg_fleet *fleet = &at->live->fleet;
+    bool found = false;
+    int result = 0;
+    if (!at->plan || !at->profile.count)
+        return 0;
+    for (unsigned t = 0; t < fleet->types_count && result == 0; t++)
+        result = add_plan_of(at, &fleet->types[t], &found, err);
+    if (result == 0 && !found)
+        erg_log(ERG_LOG_WARNING, "no GPUs that the job may get can run it by its plan");
+    return result;
+}
+
+/* The planner's speeds become measured ones, where that is asked for. A plan that was emulated is
+ * corrected as the planner is, one that was measured stays. */
+static int measure(struct submission *at, const struct erg_text *planned, struct erg_error *err)
 {
     struct erg_managed_options options;
     erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
     const struct erg_job_measurement measuring = {.live = at->live,
                                                   .folder = at->out->folder,
                                                   .job = at->job,
+                                                  .planned = planned,
                                                   .program = at->input->program,
                                                   .options = options.without,
                                                   .option_count = options.without_count,
@@ -393,11 +459,27 @@ static int measure(struct submitting *at, struct erg_error *err)
     return 0;
 }
 
-static int write_folder(struct submitting *at, struct erg_error *err)
+/* The planner's rows, those of the job's plan, and what is measured. */
+static int finish_profile(struct submission *at, struct erg_error *err)
+{
+    const bool last = at->plan && erg_managed_plan_is_measured(at->plan);
+    struct erg_text planned = {0};
+    if (at->profile.count)
+        erg_text_add(&planned, at->profile.data);
+    int result = last ? 0 : add_plan_rows(at, err);
+    if (result == 0)
+        result = measure(at, &planned, err);
+    if (result == 0 && last)
+        result = add_plan_rows(at, err);
+    erg_text_release(&planned);
+    return result;
+}
+
+static int write_folder(struct submission *at, struct erg_error *err)
 {
     int result = write_job(at, err);
     if (result == 0)
-        result = measure(at, err);
+        result = finish_profile(at, err);
     if (result == 0 && at->plan)
         add_plan(at);
     if (result == 0 && at->profile.count)
@@ -414,13 +496,13 @@ static int write_folder(struct submitting *at, struct erg_error *err)
 
 /* ---- Slurm ---- */
 
-static const char *comment_of(struct submitting *at)
+static const char *comment_of(struct submission *at)
 {
     return erg_arena_printf(&at->arena, "ergon:1:%s", at->out->token);
 }
 
 /* `late`: Slurm may have the job, or may get it yet. */
-static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
+static int call_sbatch(struct submission *at, bool *late, struct erg_error *err)
 {
     const struct erg_live_request *request = &at->request;
     struct erg_arena *arena = &at->arena;
@@ -467,7 +549,7 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
 
 /* ---- all of it ---- */
 
-static int submit_new(struct submitting *at, struct erg_error *err)
+static int submit_new(struct submission *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
@@ -485,7 +567,7 @@ static int submit_new(struct submitting *at, struct erg_error *err)
 }
 
 /* A job that Slurm still has is not to run twice. */
-static int check_gone(struct submitting *at, struct erg_error *err)
+static int check_gone(struct submission *at, struct erg_error *err)
 {
     struct erg_slurm_found found;
     struct erg_error why = {0};
@@ -496,7 +578,7 @@ static int check_gone(struct submitting *at, struct erg_error *err)
                : erg_fail(err, ERG_FAILED, "Slurm still has the job, as number %u", found.id);
 }
 
-static int submit_again(struct submitting *at, struct erg_error *err)
+static int submit_again(struct submission *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
@@ -524,12 +606,13 @@ static int submit_again(struct submitting *at, struct erg_error *err)
 int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live,
                const struct erg_submit_input *input, struct erg_error *err)
 {
-    struct submitting at = {.live = live, .input = input, .out = submitted};
+    struct submission at = {.live = live, .input = input, .out = submitted};
     *submitted = (struct erg_submitted){0};
     int result = input->resume ? submit_again(&at, err) : submit_new(&at, err);
     submitted->types = at.types.data;
     erg_arena_release(&at.arena);
     erg_text_release(&at.profile);
+    erg_plan_free(at.plan);
     erg_job_free(at.job);
     free(at.script);
     return result;

@@ -34,6 +34,14 @@ double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape,
     return fmax(profile_s / RATIO_MOST, fmin(iteration_s, profile_s * RATIO_MOST));
 }
 
+double erg_speeds_profile_slowdown(const struct erg_speeds *speeds, int workload, int shape,
+                                   int point)
+{
+    const struct erg_measured_speed *first = find(speeds, workload, shape, 0);
+    return first ? first[point].profile_s / first->profile_s
+                 : erg_speed_at(speeds, workload, shape)->points[point].slowdown;
+}
+
 /* All points of a cell get an item when the first of them is measured, so that the profile's values
  * are kept. */
 static void keep_profile(struct erg_speeds *speeds, int workload, int shape)

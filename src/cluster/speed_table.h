@@ -95,6 +95,10 @@ int erg_speeds_add(struct erg_speeds *speeds);
 bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
                         double iteration_s, double count);
 
+/* How many times slower than the fastest point a point is by the profile, without measurements. */
+double erg_speeds_profile_slowdown(const struct erg_speeds *speeds, int workload, int shape,
+                                   int point);
+
 /* A measurement, limited to these bounds. */
 double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape, int point,
                        double iteration_s);

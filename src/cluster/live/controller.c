@@ -241,13 +241,17 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
     const struct erg_speed *speed = erg_scheduler_speed(scheduler, track->job, job->shape);
     const double slowdown = erg_speed_slowdown(speed, record->point, scheduler->throttle);
     const double idle_w = fleet->types[shape->type].idle_power_w;
+    /* A job that pauses, or takes points, by the profile is not to follow its own measurements. */
+    const double by_profile = erg_speeds_profile_slowdown(scheduler->speeds, job->request->workload,
+                                                          job->shape, record->point) /
+                              speed->points[record->point].slowdown;
     const struct erg_live_plan plan = {
         .number = record->plan + 1,
         .type = fleet->types[shape->type].name,
         .nodes = shape->nodes,
         .gpus_per_node = shape->gpus_per_node,
         .point = record->point,
-        .slowdown = slowdown,
+        .slowdown = fmax(slowdown * by_profile, 1),
         /* The power counted for the job, no more. */
         .power_w = idle_w + record->intended_w / erg_shape_gpus(shape),
         .capped = isfinite(controller->limits.cap_w),

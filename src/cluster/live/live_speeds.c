@@ -34,8 +34,7 @@ static int compare_rows(const void *a, const void *b)
 static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
                          const struct erg_profile_row *first, size_t left)
 {
-    enum { POINTS_MOST = 256 };
-    struct erg_operating_point points[POINTS_MOST];
+    struct erg_operating_point *points = erg_xcalloc(left, sizeof *points);
     size_t count = 0, rows = 0;
     const struct erg_gpu_shape *at = &first->shape;
     const int shape = erg_speeds_shape(speeds, at->type, at->nodes, at->gpus_per_node);
@@ -43,15 +42,16 @@ static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
         const struct erg_profile_row *row = &first[rows];
         const bool frugal = !isnan(row->power_w) && row->power_w > 0 &&
                             (count == 0 || row->power_w < points[count - 1].power_w);
-        if (row->time_s > 0 && frugal && count < POINTS_MOST)
+        if (row->time_s > 0 && frugal)
             points[count++] =
                 (struct erg_operating_point){row->time_s / first->time_s, row->power_w};
     }
-    if (shape < 0 || first->time_s <= 0)
-        return rows;
-    erg_speeds_set(speeds, workload, shape, (double)batch / first->time_s, first->time_s);
-    if (count > 0 && points[0].slowdown == 1)
-        erg_speeds_set_points(speeds, workload, shape, points, count);
+    if (shape >= 0 && first->time_s > 0) {
+        erg_speeds_set(speeds, workload, shape, (double)batch / first->time_s, first->time_s);
+        if (count > 0 && points[0].slowdown == 1)
+            erg_speeds_set_points(speeds, workload, shape, points, count);
+    }
+    free(points);
     return rows;
 }
 

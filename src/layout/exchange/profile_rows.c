@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Six digits exceed the accuracy of the time model. */
-static double rounded(double value)
+double erg_profile_rows_rounded(double value)
 {
     char digits[32];
     double result = value;
@@ -55,7 +54,7 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
     erg_csv_add(out, shape->gpu);
     erg_csv_add_long(out, shape->nodes);
     erg_csv_add_long(out, shape->node_gpus);
-    erg_csv_add_double(out, rounded(time_s));
+    erg_csv_add_double(out, time_s);
     erg_csv_add_double(out, power_w);
     erg_csv_end_row(out);
 }
@@ -76,8 +75,8 @@ static void add_frontier(struct erg_text *out, const struct erg_profile_shape *s
     double gpus = (double)(shape->nodes * shape->node_gpus), before_s = 0, before_w = INFINITY;
     for (size_t at = 0; at < frontier->count; at = next_point(frontier, at)) {
         const struct erg_point *point = &frontier->points[at];
-        double time_s = rounded(point->time_s);
-        double power_w = rounded(point->energy_j / point->time_s / gpus);
+        double time_s = erg_profile_rows_rounded(point->time_s);
+        double power_w = erg_profile_rows_rounded(point->energy_j / point->time_s / gpus);
         if (time_s <= before_s || power_w >= before_w)
             continue; /* so near that its digits are equal */
         erg_profile_rows_row(out, shape, time_s, power_w);
@@ -205,13 +204,31 @@ static int add_scaled(struct erg_text *out, const struct profile_table *table, s
     }
     for (size_t column = 0; erg_csv_header(table->csv, column); column++)
         if (column == table->time)
-            erg_csv_add_double(out, rounded(time_s * times));
+            erg_csv_add_double(out, time_s * times);
         else if (column == table->power && !isnan(power_w))
-            erg_csv_add_double(out, rounded(power_w * powers));
+            erg_csv_add_double(out, power_w * powers);
         else
             erg_csv_add(out, erg_csv_text(table->csv, row, column));
     erg_csv_end_row(out);
     return 0;
+}
+
+static void add_header(struct erg_text *out, const struct profile_table *table)
+{
+    for (size_t column = 0; erg_csv_header(table->csv, column); column++)
+        erg_csv_add(out, erg_csv_header(table->csv, column));
+    erg_csv_end_row(out);
+}
+
+/* The rows become `out`, unless it failed. */
+static int end_table(struct erg_text *rows, struct erg_text *out, struct profile_table *table,
+                     int result)
+{
+    erg_csv_free(table->csv);
+    erg_text_release(result == 0 ? rows : out);
+    if (result == 0)
+        *rows = *out;
+    return result;
 }
 
 int erg_profile_rows_scale(struct erg_text *rows, const char *gpu, double times, double powers,
@@ -222,21 +239,46 @@ int erg_profile_rows_scale(struct erg_text *rows, const char *gpu, double times,
     int result = open_table(&table, rows, err);
     if (result != 0)
         return -1;
-    for (size_t column = 0; erg_csv_header(table.csv, column); column++)
-        erg_csv_add(&out, erg_csv_header(table.csv, column));
-    erg_csv_end_row(&out);
+    add_header(&out, &table);
     for (size_t row = 0; result == 0 && row < erg_csv_rows(table.csv); row++) {
         if (is_of(&table, row, gpu))
             result = add_scaled(&out, &table, row, times, powers, err);
         else
             add_unchanged(&out, &table, row);
     }
-    erg_csv_free(table.csv);
-    if (result != 0) {
-        erg_text_release(&out);
+    return end_table(rows, &out, &table, result);
+}
+
+static int is_of_shape(bool *is, const struct profile_table *table, size_t row,
+                       const struct erg_profile_shape *shape, struct erg_error *err)
+{
+    long nodes, gpus;
+    if (erg_csv_long(table->csv, row, table->nodes, &nodes, err) != 0 ||
+        erg_csv_long(table->csv, row, table->gpus, &gpus, err) != 0)
         return -1;
-    }
-    erg_text_release(rows);
-    *rows = out;
+    *is = is_of(table, row, shape->gpu) && nodes == shape->nodes && gpus == shape->node_gpus;
     return 0;
+}
+
+int erg_profile_rows_replace(struct erg_text *rows, const struct erg_profile_shape *shape,
+                             const struct erg_frontier *frontier, struct erg_error *err)
+{
+    const double gpus = (double)(shape->nodes * shape->node_gpus);
+    struct profile_table table;
+    struct erg_text out = {0};
+    int result = open_table(&table, rows, err);
+    if (result != 0)
+        return -1;
+    add_header(&out, &table);
+    for (size_t row = 0; result == 0 && row < erg_csv_rows(table.csv); row++) {
+        bool is = false;
+        result = is_of_shape(&is, &table, row, shape, err);
+        if (!is)
+            add_unchanged(&out, &table, row);
+    }
+    for (size_t i = 0; result == 0 && i < frontier->count; i++) {
+        const struct erg_point *point = &frontier->points[i];
+        erg_profile_rows_row(&out, shape, point->time_s, point->energy_j / point->time_s / gpus);
+    }
+    return end_table(rows, &out, &table, result);
 }

@@ -17,6 +17,9 @@ void erg_profile_rows_family(const struct erg_model *model, char family[80]);
 /* The model's size in such rows: "6.74B". */
 void erg_profile_rows_size(const struct erg_model *model, char size[32]);
 
+/* To six digits, which exceed the accuracy of the time model. */
+double erg_profile_rows_rounded(double value);
+
 void erg_profile_rows_header(struct erg_text *out);
 /* -1 s: no layout fits; NAN W: not known. */
 void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *shape,
@@ -41,5 +44,10 @@ int erg_profile_rows_one_gpu(double *time_s, double *power_w, const struct erg_t
 /* Multiplies the times and powers of a type, where the rows have them. */
 int erg_profile_rows_scale(struct erg_text *rows, const char *gpu, double times, double powers,
                            struct erg_error *err);
+
+/* Puts a frontier, with energies of all GPUs, in the place of a shape's rows: one row a point, with
+ * all digits. */
+int erg_profile_rows_replace(struct erg_text *rows, const struct erg_profile_shape *shape,
+                             const struct erg_frontier *frontier, struct erg_error *err);
 
 #endif

@@ -24,8 +24,8 @@ static int check_gpus(const struct erg_plan *plan, const struct erg_train_option
     return 0;
 }
 
-static int select_point(struct erg_plan *plan, const struct erg_train_options *options,
-                        struct erg_error *err)
+int erg_run_plan_find(const struct erg_plan *plan, const struct erg_train_options *options,
+                      struct erg_plan_selection *chosen, struct erg_error *err)
 {
     struct erg_goal goal = {.objective = ERG_FASTEST};
     struct erg_plan_input input = {.method = options->method, .number = options->point};
@@ -35,7 +35,7 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
         goal.energy_j = options->energy_budget_j;
     if (options->deadline_s > 0 || options->energy_budget_j > 0)
         input.goal = &goal;
-    return erg_plan_select(plan, &input, err);
+    return erg_plan_find_input(plan, &input, chosen, err);
 }
 
 int erg_run_plan_parse(struct erg_plan **out, const char *name, const char *text, size_t length,
@@ -75,11 +75,13 @@ int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train
         free(read);
     if (result != 0)
         return -1;
-    if (select_point(*out, options, err) != 0) {
+    struct erg_plan_selection chosen;
+    if (erg_run_plan_find(*out, options, &chosen, err) != 0) {
         erg_plan_free(*out);
         *out = NULL;
         return erg_fail_context(err, "%s", options->plan);
     }
+    (*out)->selected = chosen;
     return 0;
 }
 

@@ -23,6 +23,11 @@ int erg_run_plan_parse(struct erg_plan **plan, const char *name, const char *tex
                        const struct erg_train_options *options, const struct erg_job *job,
                        const char *device, long stage, struct erg_error *err);
 
+/* The point of a plan that the options ask for, by `method` and `point`, `deadline_s` or
+ * `energy_budget_j`. */
+int erg_run_plan_find(const struct erg_plan *plan, const struct erg_train_options *options,
+                      struct erg_plan_selection *chosen, struct erg_error *err);
+
 /* The prediction of a step by the plan (NULL: none). */
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
                          const char *file, const struct erg_job *job);

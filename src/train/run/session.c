@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "device/backend.h"
+#include "plan/plan_pace.h"
 #include "train/run/run_memory.h"
 
 #include <math.h>
@@ -137,7 +138,8 @@ static void start(struct erg_train *train, int64_t start_ns)
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
     erg_power_hold_plan(&train->hold, 1, INFINITY);
-    train->own_point_s = train->plan ? erg_run_plan_selected(train->plan)->time_s : (double)NAN;
+    if (train->plan)
+        train->own_point = train->plan->selected;
     train->stats = (struct erg_train_stats){
         .size = sizeof train->stats,
         .steps = train->end,
@@ -435,21 +437,21 @@ static void begin_window(struct erg_train *train)
  */
 static double follow_point(struct erg_train *train, double slowdown)
 {
-    const double slack = 1e-5; /* profiles have six digits */
     struct erg_plan *plan = train->plan;
+    const struct erg_plan_selection *own = &train->own_point;
     if (!plan || train->tuning.on)
         return 1;
-    const size_t before = plan->selected.point;
-    const struct erg_goal goal = {.objective = ERG_LEAST_ENERGY,
-                                  .deadline_s = (1 + slack) * slowdown * train->own_point_s};
-    const struct erg_plan_input input = {.goal = &goal};
-    if (erg_plan_select(plan, &input, NULL) == 0 && plan->selected.point != before) {
+    const size_t point = erg_plan_pace_point(plan, own, slowdown);
+    if (point != plan->selected.point) {
+        plan->selected.point = point;
         erg_train_put_into_force(train, true);
         if (erg_train_tells(train))
             erg_log(ERG_LOG_INFO, "the scheduler's plan: continues at point %zu of '%s'",
                     plan->selected.point + 1, train->options.plan);
     }
-    return erg_run_plan_selected(plan)->time_s / train->own_point_s;
+    const struct erg_plan_point *points = plan->methods[own->method].points;
+    return erg_plan_step(plan, &points[point]).time_s /
+           erg_plan_step(plan, &points[own->point]).time_s;
 }
 
 /*

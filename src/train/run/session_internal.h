@@ -73,15 +73,15 @@ struct erg_train {
     struct erg_train_stats stats;
     volatile sig_atomic_t stop; /* the number of a signal */
     volatile sig_atomic_t save_soon;
-    struct erg_job_report report; /* at rank 0 */
-    struct erg_loss_watch watch;  /* at rank 0 */
-    struct erg_plan_watch plans;  /* at rank 0 */
-    struct erg_train_pace pace;   /* followed by all ranks since the end of a step */
-    double own_point_s;           /* iteration time of the point that the options select */
-    struct erg_power_hold hold;   /* pauses for the pace */
-    struct erg_rank_mark held;    /* start of its window; time_ns 0: no window */
-    bool unheld;                  /* a warning was given that pauses do not keep the power */
-    double pause_s;               /* pause after the latest step */
+    struct erg_job_report report;        /* at rank 0 */
+    struct erg_loss_watch watch;         /* at rank 0 */
+    struct erg_plan_watch plans;         /* at rank 0 */
+    struct erg_train_pace pace;          /* followed by all ranks since the end of a step */
+    struct erg_plan_selection own_point; /* point of the plan that the options select */
+    struct erg_power_hold hold;          /* pauses for the pace */
+    struct erg_rank_mark held;           /* start of its window; time_ns 0: no window */
+    bool unheld;                         /* a warning was given that pauses do not keep the power */
+    double pause_s;                      /* pause after the latest step */
     struct erg_data_watch data;
     uint64_t made;      /* steps made by this process */
     uint64_t writing;   /* the step whose checkpoint is being written; 0: none */
