@@ -168,6 +168,39 @@ static void one_round_shows_no_saving(void **state)
     erg_text_release(&text);
 }
 
+/* Other work can disturb all blocks of a way, so that the running way stays without a trial. */
+static void disturbed_trials_are_reported(void **state)
+{
+    (void)state;
+    const struct erg_run_way ways[] = {{.method = ERG_METHOD_SEQUENTIAL},
+                                       {.method = ERG_METHOD_ERGON, .point = 1}};
+    const struct erg_trials_options options = {.ways = 2, .budget_s = 9, .steps = 99};
+    const struct erg_trial_block disturbed = {1, (double)NAN, 0.5, 3, true};
+    for (size_t kept = 0; kept < 2; kept++) {
+        struct erg_trials trials;
+        struct erg_text text = {0};
+        erg_trials_init(&trials, &options);
+        if (kept) {
+            erg_trials_keep(&trials, 1);
+            for (int i = 0; i < 100 && !trials.trying; i++)
+                add(&trials, i < 4 ? 0.9 : 1, (double)NAN);
+            add(&trials, 1, (double)NAN);
+        }
+        for (int i = 0; i < 100 && trials.trying; i++)
+            erg_trials_add(&trials, &disturbed);
+        assert_int_equal(trials.best, kept);
+        json_t *document = erg_run_ways_document(ways, &trials, plan);
+        erg_run_ways_say(&text, document);
+        assert_string_equal(text.data,
+                            kept ? "ergon point 2 continues: other work disturbed the trials, "
+                                   "which show no better way"
+                                 : "sequential continues: other work disturbed the trials, which "
+                                   "show no better way");
+        json_decref(document);
+        erg_text_release(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +208,7 @@ int main(void)
         cmocka_unit_test(selected_points_are_found),
         cmocka_unit_test(trial_results_are_reported),
         cmocka_unit_test(one_round_shows_no_saving),
+        cmocka_unit_test(disturbed_trials_are_reported),
     };
     return cmocka_run_group_tests(tests, load_plan, free_plan);
 }

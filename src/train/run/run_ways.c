@@ -178,17 +178,24 @@ void erg_run_ways_say(struct erg_text *out, const json_t *document)
     const char *best = json_string_value(json_object_get(document, "best"));
     const char *reference = json_string_value(json_object_get(document, "reference"));
     const json_t *saved = json_object_get(document, "saved");
+    const bool known = json_is_number(json_object_get(saved, "time_uncertainty"));
+    const bool later = json_is_string(json_object_get(document, "changed"));
     size_t tried = 0;
     for (size_t i = 0; i < json_array_size(json_object_get(document, "ways")); i++)
         tried += json_integer_value(json_object_get(
                      json_array_get(json_object_get(document, "ways"), i), "rounds")) > 0;
     if (!best || !reference)
         return;
+    if (tried == 0 || (later && !known)) { /* undisturbed, a later series has three rounds */
+        erg_text_printf(
+            out, "%s continues: other work disturbed the trials, which show no better way", best);
+        return;
+    }
     if (strcmp(best, reference) == 0) {
         erg_text_printf(out, "%s is the best of the %zu ways tried", best, tried);
         return;
     }
-    if (!json_is_number(json_object_get(saved, "time_uncertainty"))) {
+    if (!known) {
         erg_text_printf(
             out,
             "%s took least in the single round of %zu ways that the time allowed, which "

@@ -113,25 +113,35 @@ static size_t find_best(struct erg_trials *trials)
     return found == none ? fastest : found;
 }
 
-/* The same, but a way that ran before continues unless another one is shown to be better. */
+/*
+ * The same, but a way that ran before continues unless another one is shown to be better, which
+ * takes blocks of both.
+ */
 static size_t choose(struct erg_trials *trials)
 {
     const size_t found = find_best(trials), before = trials->best;
     const bool better = is_shown_less(trials, found, before, time_of) ||
                         is_shown_less(trials, found, before, energy_of);
-    const bool may_stay = trials->series > 0 && trials->ways[before].count > 0 &&
-                          (is_within(trials, before) || trials->unmet);
-    return may_stay && !better ? before : found;
+    const bool may_stay =
+        trials->ways[before].count == 0 || is_within(trials, before) || trials->unmet;
+    return trials->series > 0 && may_stay && !better ? before : found;
 }
 
 /* ---- rounds ---- */
 
+/* A series tries the ways that the budget allows, and the running one. */
+static void list_tried(struct erg_trials *trials)
+{
+    for (size_t way = 0; way < ERG_TRIALS_WAYS; way++)
+        trials->ways[way].out =
+            way >= trials->tried && !(trials->series > 0 && way == trials->best);
+}
+
 static void begin_series(struct erg_trials *trials, const char *why)
 {
-    for (size_t way = 0; way < ERG_TRIALS_WAYS; way++) {
-        trials->ways[way].out = false;
+    list_tried(trials);
+    for (size_t way = 0; way < ERG_TRIALS_WAYS; way++)
         trials->ways[way].count = 0;
-    }
     trials->trying = true;
     trials->way = trials->rounds = 0;
     trials->spent_s = 0;
