@@ -382,6 +382,86 @@ static void a_choice_is_kept(void **state)
     assert_int_equal(trials.best, 1);
 }
 
+/* Its blocks and budget are planned from its first step, as in a first series. */
+static void a_kept_choice_has_the_default_budget(void **state)
+{
+    (void)state;
+    /* 5 % of 20000 steps of 0.01 s: 10 s, of which each of 3 ways takes a third in blocks of 1.11
+     * s: 110 steps and one before them. */
+    const struct erg_trials_options options = {.ways = 3, .steps = 20000};
+    struct device device = {.step_s = {0.01, 0.008, 0.01}};
+    struct erg_trials trials;
+    enum erg_trials_event event;
+    erg_trials_init(&trials, &options);
+    erg_trials_keep(&trials, 2);
+    assert_int_equal(run(&trials, &device, 1, &event), 1);
+    assert_near(trials.budget_s, 10, 1e-9);
+    assert_int_equal(trials.tried, 3);
+    assert_int_equal(trials.steps, 110);
+    run(&trials, &device, 50, &event);
+    device.step_s[2] = 0.011;
+    run(&trials, &device, 1000, &event);
+    assert_int_equal(event, ERG_TRIALS_BEGAN);
+    device.step_s[2] = 0.0082; /* a tie with way 1, so the budget ends the series */
+    device.noise = 0.1;
+    erg_rng_seed(&device.rng, 2);
+    run(&trials, &device, 1000, &event);
+    assert_int_equal(event, ERG_TRIALS_ENDED);
+    assert_true(trials.rounds > ERG_TRIALS_ROUNDS);
+    assert_true(trials.spent_s >= 10 && trials.spent_s < 14);
+}
+
+/* Later series try the running way, though a short run has no time for so many ways. */
+static void a_kept_way_beyond_the_budget_is_tried(void **state)
+{
+    (void)state;
+    const struct erg_trials_options options = {.ways = 4, .steps = 60};
+    struct device device = {.step_s = {0.1, 0.09, 0.2, 0.08}};
+    struct erg_trials trials;
+    enum erg_trials_event event;
+    erg_trials_init(&trials, &options);
+    erg_trials_keep(&trials, 3);
+    assert_int_equal(run(&trials, &device, 30, &event), 30);
+    assert_int_equal(trials.tried, 2);
+    device.step_s[3] = 0.085;
+    run(&trials, &device, 100, &event);
+    assert_int_equal(event, ERG_TRIALS_BEGAN);
+    assert_int_equal(run(&trials, &device, 100, &event), 3 * ERG_TRIALS_ROUNDS);
+    assert_int_equal(event, ERG_TRIALS_ENDED);
+    assert_int_equal(trials.best, 3);
+    assert_int_equal(trials.ways[2].count, 0);
+    assert_int_equal(trials.ways[3].count, ERG_TRIALS_ROUNDS);
+}
+
+/* Disturbed blocks that use up the budget show nothing: the running way stays. */
+static void disturbed_trials_keep_the_running_way(void **state)
+{
+    (void)state;
+    static const struct erg_goal goals[] = {{0}, {ERG_LEAST_ENERGY, .deadline_s = 1.5}};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t measured = 0; measured < 2; measured++) {
+            struct device device = {.step_s = {1, 0.8, 0.9}, .step_j = {100, 80, 90}};
+            struct erg_trials trials = begin(3, 100, goals[i]);
+            enum erg_trials_event event;
+            run(&trials, &device, 1000, &event);
+            assert_int_equal(trials.best, 1);
+            device.step_s[1] = 0.82;
+            run(&trials, &device, 2000, &event);
+            assert_int_equal(event, ERG_TRIALS_BEGAN);
+            run(&trials, &device, measured, &event); /* blocks of the reference */
+            for (int k = 0; k < 1000 && trials.trying; k++) {
+                struct erg_trial_block block = block_of(&trials, &device);
+                block.disturbed = true;
+                event = erg_trials_add(&trials, &block);
+            }
+            assert_int_equal(event, ERG_TRIALS_ENDED);
+            assert_int_equal(trials.ways[0].count, measured);
+            assert_int_equal(trials.best, 1);
+            assert_int_equal(trials.way, 1);
+            assert_false(trials.unmet);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +480,9 @@ int main(void)
         cmocka_unit_test(hiccups_are_borne),
         cmocka_unit_test(trials_are_a_twentieth_of_the_time),
         cmocka_unit_test(a_choice_is_kept),
+        cmocka_unit_test(a_kept_choice_has_the_default_budget),
+        cmocka_unit_test(a_kept_way_beyond_the_budget_is_tried),
+        cmocka_unit_test(disturbed_trials_keep_the_running_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

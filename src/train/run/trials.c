@@ -151,10 +151,8 @@ static void begin_series(struct erg_trials *trials, const char *why)
 void erg_trials_init(struct erg_trials *trials, const struct erg_trials_options *options)
 {
     assert(options->ways >= 1 && options->ways <= ERG_TRIALS_WAYS);
-    *trials = (struct erg_trials){.options = *options,
-                                  .budget_s = options->budget_s,
-                                  .tried = options->ways,
-                                  .steps = LEAST_STEPS};
+    *trials = (struct erg_trials){
+        .options = *options, .budget_s = options->budget_s, .steps = LEAST_STEPS};
     begin_series(trials, NULL);
 }
 
@@ -181,6 +179,7 @@ static void plan_blocks(struct erg_trials *trials, double step_s)
     const double block_s =
         fmin(trials->budget_s / (ERG_TRIALS_ROUNDS * (double)trials->tried), longest_block_s);
     trials->steps = (uint64_t)fmax(fmin(block_s / step_s - 1, ERG_TRIALS_MOST_STEPS), LEAST_STEPS);
+    list_tried(trials);
 }
 
 /*
@@ -192,7 +191,7 @@ static void drop_ways(struct erg_trials *trials)
     const struct erg_goal *goal = &trials->options.goal;
     const bool bounded = goal->deadline_s > 0 || goal->energy_j > 0;
     const size_t found = find_best(trials);
-    for (size_t way = 1; way < trials->tried; way++) {
+    for (size_t way = 1; way < trials->options.ways; way++) {
         const bool kept = way == found || (trials->series > 0 && way == trials->best);
         const bool thrifty = compare(trials, way, found, energy_of).mean < 0;
         if (!kept && !(bounded && thrifty) && is_shown_less(trials, found, way, time_of))
@@ -207,7 +206,7 @@ static void drop_ways(struct erg_trials *trials)
 static bool is_settled(struct erg_trials *trials)
 {
     const size_t found = find_best(trials);
-    for (size_t way = 1; way < trials->tried; way++)
+    for (size_t way = 1; way < trials->options.ways; way++)
         if (way != found && !trials->ways[way].out)
             return false;
     return found == 0 || compare(trials, found, 0, time_of).half_width <= sure_enough;
@@ -283,6 +282,10 @@ static enum erg_trials_event add_running(struct erg_trials *trials,
     trials->running_s += block->spent_s;
     if (block->disturbed)
         return ERG_TRIALS_GO_ON;
+    if (trials->tried == 0) { /* without a first series: later blocks have another length */
+        plan_blocks(trials, block->step_s);
+        return ERG_TRIALS_GO_ON;
+    }
     const bool slow = watch_add(&trials->time, block->step_s);
     const bool hot = watch_add(&trials->power, power_of(block));
     const bool soon = trials->running_s < (1 / ERG_TRIALS_SHARE - 1) * trials->spent_s;
@@ -301,13 +304,13 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
     if (block->disturbed) /* repeat it, if there is time */
         return trials->budget_s > 0 && trials->spent_s >= trials->budget_s ? end_series(trials)
                                                                            : ERG_TRIALS_GO_ON;
-    if (trials->series == 0 && trials->rounds == 0 && trials->way == 0)
+    if (trials->tried == 0)
         plan_blocks(trials, block->step_s);
     way->blocks[way->count++] = *block;
     do
         trials->way++;
-    while (trials->way < trials->tried && trials->ways[trials->way].out);
-    if (trials->way < trials->tried)
+    while (trials->way < trials->options.ways && trials->ways[trials->way].out);
+    if (trials->way < trials->options.ways)
         return ERG_TRIALS_GO_ON;
     trials->way = 0;
     trials->rounds++;
