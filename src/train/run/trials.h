@@ -1,21 +1,22 @@
 /*
- * Trials: find the best of several ways to run a step from steps of the run itself.
+ * Trials: find the best way to run a step by timing the run's own steps.
  *
  * A block is several consecutive steps in one way. During trials the ways alternate: a round has a
  * block of each, and the first way is the reference. So slow changes, such as heat, affect all
  * equally, and two ways are compared round by round. From the third round on, ways that are shown
- * not to be the best drop out. The trials end with the round in which their budget ends, or when
- * more rounds would change nothing. Later series, which begin when conditions change, have at least
- * three rounds.
+ * to be slower than the best so far drop out; with a deadline or an energy budget, those whose
+ * mean energy is lower stay. The trials end with the round in which their budget ends, or when more
+ * rounds would change nothing. Later series, which begin when conditions change, have at least
+ * three rounds. Disturbed blocks are repeated; if they use up the budget, any series ends at once.
  *
  * Then the best way runs, and each of its blocks is compared with its trials. If its time, or its
  * power if known, differs by more than the variation of blocks, and by more than ERG_FOLLOW_NOISE,
  * in the same direction for ERG_TRIALS_PATIENCE consecutive blocks, conditions have changed: all
- * ways are tried again, but not before the latest trials are at most ERG_TRIALS_SHARE of the time.
- * A way then keeps running unless another one is shown to be better.
+ * ways are tried again, but only once the latest series is at most ERG_TRIALS_SHARE of the time
+ * since it began. The running way then continues unless another one is shown to be better.
  *
- * "Shown" is at 95 %, by Student's t over rounds. The decisions depend on blocks alone, so they are
- * equal on all ranks.
+ * "Shown": the two-sided 95 % interval of the difference, by Student's t over rounds, excludes 0.
+ * The decisions depend on blocks alone, so they are equal on all ranks.
  */
 #ifndef ERG_TRAIN_RUN_TRIALS_H
 #define ERG_TRAIN_RUN_TRIALS_H
@@ -44,20 +45,23 @@ enum {
 #define ERG_TRIALS_SHARE 0.05
 #define ERG_TRIALS_MOST_S 600.0
 
-/* Time and energy of a block, over all ranks. */
+/* A block on all ranks: times of the slowest rank, sums of their energies and uncertainties. */
 struct erg_trial_block {
-    double step_s;                /* mean of its steps, without the first */
+    double step_s;                /* mean of its steps, without the settling step */
     double step_j, uncertainty_j; /* mean, and 95 % of the sensors; NaN: unknown */
     double spent_s;               /* of all its steps */
     bool disturbed;               /* disturbed by other work: not used */
 };
 
 struct erg_trials_options {
-    size_t ways;          /* at most ERG_TRIALS_WAYS; the first is the reference */
-    double budget_s;      /* 0: the default */
-    uint64_t steps;       /* remaining in the run */
-    struct erg_goal goal; /* of a step. Default: the least energy among ways not shown to be slower
-                             than the fastest */
+    size_t ways;     /* at most ERG_TRIALS_WAYS; the first is the reference */
+    double budget_s; /* 0: the default */
+    uint64_t steps;  /* remaining in the run */
+    /*
+     * Of a step; only `deadline_s` and `energy_j` count. Without both: the fastest way, unless
+     * another one is not shown to be slower and is shown to need less energy.
+     */
+    struct erg_goal goal;
 };
 
 struct erg_trials {
@@ -66,19 +70,20 @@ struct erg_trials {
     bool trying;      /* false: the best way runs */
     bool unmet;       /* no tried way is within the goal's bound */
     size_t way;       /* of the next block */
-    size_t best;      /* of the trials so far */
-    size_t tried;     /* number of ways in the budget: the first ones */
-    size_t series;    /* finished series of trials */
+    size_t best;      /* of the latest finished series, or kept; before: 0 */
+    size_t tried;     /* series try the first `tried` ways, as many as the budget allows, and
+                         later ones also the running way; 0: unknown yet */
+    size_t series;    /* finished series of trials; a kept way counts as one */
     size_t rounds;    /* complete ones, of this series or the latest */
-    double spent_s;   /* of it */
-    double running_s; /* since it ended */
-    uint64_t steps;   /* steps of a block that count; one more comes first, to settle */
+    double spent_s;   /* by this series or the latest */
+    double running_s; /* run since the latest series ended */
+    uint64_t steps;   /* steps of a block that count; the settling step comes first */
     struct erg_trials_way {
         bool out;
         struct erg_trial_block blocks[ERG_TRIALS_MOST_ROUNDS]; /* of this series or the latest */
         size_t count;
     } ways[ERG_TRIALS_WAYS];
-    /* The running way, the reference for each block. */
+    /* Watches the running way: its trial blocks, and how later ones differ. */
     struct erg_trials_watch {
         double sum, squares; /* of `count` blocks; of `changes` differences of neighbours */
         size_t count, changes;
@@ -94,7 +99,9 @@ struct erg_trials {
 void erg_trials_init(struct erg_trials *trials, const struct erg_trials_options *options);
 
 /*
- * Alternatively: runs this way, which earlier trials found; its first blocks become the reference.
+ * After erg_trials_init(): skips the first series and runs this way, which earlier trials found.
+ * Its first undisturbed block sets the length of blocks; later ones are compared with the three
+ * that follow it.
  */
 void erg_trials_keep(struct erg_trials *trials, size_t way);
 
@@ -118,8 +125,10 @@ struct erg_trials_cost {
 };
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way);
 
-/* The share of the reference's time and energy that a way saves, round by round, so that common
- * errors of the sensors cancel. NaN: unknown. */
+/*
+ * The share of the reference's time and energy that a way saves, round by round, so that common
+ * errors of the sensors cancel. NaN: unknown.
+ */
 struct erg_trials_saved {
     double time, time_half;
     double energy, energy_half;
