@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include "base/memory.h"
+#include "base/quantity.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -246,6 +247,21 @@ static void quotas_of_control_groups(void **state)
     assert_int_equal(system(command), 0);
 }
 
+static void durations_are_digits(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "",        "-1:00:00", "+1:00:00", " 1:00:00", "1:-0:00",  "1:00: 0", "1:00:+0",
+        "1:60:00", "1:00:60",  "1:00",     "1:00:00s", "1:00:000", "1::00",   "123456:00:00"};
+    double seconds = -1;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (erg_parse_duration(refused[i], &seconds) || seconds != -1)
+            fail_msg("\"%s\" is read as %g s", refused[i], seconds);
+    assert_true(erg_parse_duration("11:30:00", &seconds) && seconds == 41400);
+    assert_true(erg_parse_duration("1:2:3", &seconds) && seconds == 3723);
+    assert_true(erg_parse_duration("99999:59:59", &seconds) && seconds == 359999999);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +274,7 @@ int main(void)
         cmocka_unit_test(parallel_for_runs_all_and_reports_the_first_failure),
         cmocka_unit_test(tasks_share_the_cores_they_are_on),
         cmocka_unit_test(quotas_of_control_groups),
+        cmocka_unit_test(durations_are_digits),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -111,6 +111,8 @@ static void test_carbon_and_price(void **state)
     } wrong[] = {
         {"utc_hour,g_per_kwh\n2026-13-01T00,4\n", "wrong.csv:2: column 'utc_hour' is"},
         {"utc_hour,g_per_kwh\n2026-12-01T00:30,4\n", "expected an hour as 2026-11-27T18, or 0"},
+        {"utc_hour,g_per_kwh\n2026-+1-01T00,4\n", "expected an hour as 2026-11-27T18, or 0"},
+        {"utc_hour,g_per_kwh\n2026-12-01T-0,4\n", "expected an hour as 2026-11-27T18, or 0"},
         {"utc_hour,g_per_kwh\n24,4\n", "or 0 to 23 for every day"},
         {"utc_hour,g_per_kwh\n3,4\n3,5\n", "wrong.csv:3: column 'utc_hour' is \"3\", expected an"},
         {"utc_hour,g_per_kwh\n3,4\n2026-12-01T00,5\n", "not both"},

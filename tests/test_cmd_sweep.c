@@ -172,7 +172,8 @@ static void test_refusals(void **state)
     check_program("simulate c.yaml t.csv -p fcfs -P d --part 1/2 2>&1", 2,
                   "--part was given without --sweep");
     check_program("simulate c.yaml -p fcfs -P d 2>&1", 2, "needs CLUSTER.yaml TRACE.csv");
-    static const char *const parts[] = {"0/4", "5/4", "1", "1/4x", "a/b", "1/0"};
+    static const char *const parts[] = {"0/4", "5/4",  "1",    "1/4x", "a/b",
+                                        "1/0", "2/-8", "+2/8", "2/+8"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         struct erg_text more = {0};
         erg_text_printf(&more, "--part %s 2>&1", parts[i]);

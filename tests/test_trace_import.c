@@ -57,6 +57,10 @@ static void test_times(void **state)
     assert_false(erg_log_time("2017-10-07 01:12:09+8", &seconds));
     assert_false(erg_log_time("2017-10-07 01:12:09.", &seconds));
     assert_false(erg_log_time("2017-10-07 01:12:09+15:00", &seconds));
+    assert_false(erg_log_time("2017-+1-07 01:12:09", &seconds));
+    assert_false(erg_log_time("2017-10-07 -0:12:09", &seconds));
+    assert_false(erg_log_time("2017-10-07  1:12:09", &seconds));
+    assert_false(erg_log_time("+017-10-07 01:12:09", &seconds));
 }
 
 static double pacific(const char *text, double least_s)

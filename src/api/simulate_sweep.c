@@ -3,6 +3,7 @@
 #include "api/simulate_sweep.h"
 #include "io/print.h"
 
+#include "base/digits.h"
 #include "base/log.h"
 #include "base/table.h"
 #include "cluster/sweep/sweep.h"
@@ -223,13 +224,13 @@ static int report(FILE *text, FILE *json, const struct erg_sweep_input *request,
 
 static int parse_part(struct erg_sweep_part *part, const char *text, struct erg_error *err)
 {
-    unsigned index, count;
-    int end = 0;
-    if (sscanf(text, "%4u/%4u%n", &index, &count, &end) != 2 || text[end] || index < 1 ||
-        index > count)
+    const char *at = text;
+    int index, count;
+    if (!erg_take_digits(&at, 1, 4, &index) || !erg_take_char(&at, '/') ||
+        !erg_take_digits(&at, 1, 4, &count) || *at || index < 1 || index > count)
         return erg_fail(err, ERG_USAGE,
                         "--part: expected K/N with K from 1 to N, as in 2/8, got '%s'", text);
-    *part = (struct erg_sweep_part){index - 1, count};
+    *part = (struct erg_sweep_part){(unsigned)index - 1, (unsigned)count};
     return 0;
 }
 

@@ -1,6 +1,8 @@
 /* Quantities as people read and write them (base/quantity.h). */
 #include "base/quantity.h"
 
+#include "base/digits.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -33,10 +35,10 @@ const char *erg_format_duration(char *out, double seconds)
 
 bool erg_parse_duration(const char *text, double *seconds)
 {
-    unsigned hours, minutes, rest;
-    int length = 0;
-    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &rest, &length) != 3 || text[length] ||
-        minutes > 59 || rest > 59)
+    int hours, minutes, rest;
+    if (!erg_take_digits(&text, 1, 5, &hours) || !erg_take_char(&text, ':') ||
+        !erg_take_digits(&text, 1, 2, &minutes) || !erg_take_char(&text, ':') ||
+        !erg_take_digits(&text, 1, 2, &rest) || *text || minutes > 59 || rest > 59)
         return false;
     *seconds = 3600.0 * hours + 60.0 * minutes + rest;
     return true;

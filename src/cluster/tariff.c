@@ -1,13 +1,13 @@
 /* Price and emissions of electricity over time. */
 #include "cluster/tariff.h"
 
+#include "base/digits.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/csv.h"
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,15 +86,13 @@ static bool parse_hour(const char *text, long *hour)
     static const char *const ends[] = {"",        "Z",         ":00",          ":00Z",  ":00:00",
                                        ":00:00Z", ":00+00:00", ":00:00+00:00", "+00:00"};
     static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    int year, month, day, of_day, used = 0;
-    if (sscanf(text, "%4d-%2d-%2d%*1[T ]%2d%n", &year, &month, &day, &of_day, &used) != 4 || !used)
+    struct erg_date_hour at;
+    if (!erg_take_date_hour(&text, &at) || at.year < 1970 || at.month < 1 || at.month > 12 ||
+        at.day < 1 || at.day > days[at.month - 1] || at.hour >= DAY_HOURS)
         return false;
-    if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days[month - 1] || of_day < 0 ||
-        of_day >= DAY_HOURS)
-        return false;
-    *hour = days_of(year, month, day) * DAY_HOURS + of_day;
+    *hour = days_of(at.year, at.month, at.day) * DAY_HOURS + at.hour;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (strcmp(text + used, ends[i]) == 0)
+        if (strcmp(text, ends[i]) == 0)
             return true;
     return false;
 }

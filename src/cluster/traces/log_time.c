@@ -2,8 +2,9 @@
 #define _DEFAULT_SOURCE /* timegm */
 #include "cluster/traces/log_internal.h"
 
+#include "base/digits.h"
+
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -21,19 +22,17 @@ static bool days_of(int year, int month, int day, long *days)
 /* "", "Z", "+08", "+0800" or "+08:00": whether it is a zone, and its offset to the east. */
 static bool parse_zone(const char *text, bool *has_zone, double *east_s)
 {
-    int hours, minutes = 0, end = 0;
+    int hours, minutes = 0;
     char sign = *text;
     *has_zone = *text != '\0';
     *east_s = 0;
     if (!*text || ((*text == 'Z' || *text == 'z') && !text[1]))
         return true;
-    if ((sign != '+' && sign != '-') || !isdigit((unsigned char)text[1]) ||
-        !isdigit((unsigned char)text[2]) || sscanf(text + 1, "%2d%n", &hours, &end) != 1)
+    text++;
+    if ((sign != '+' && sign != '-') || !erg_take_digits(&text, 2, 2, &hours))
         return false;
-    text += 1 + end;
     text += *text == ':';
-    if (*text && (!isdigit((unsigned char)text[0]) || !isdigit((unsigned char)text[1]) || text[2] ||
-                  sscanf(text, "%2d", &minutes) != 1))
+    if (*text && (!erg_take_digits(&text, 2, 2, &minutes) || *text))
         return false;
     *east_s = (sign == '-' ? -1 : 1) * (HOUR_S * hours + 60 * minutes);
     return hours <= 14 && minutes < 60;
@@ -48,16 +47,16 @@ struct clock_time {
 
 static bool parse_time(const char *text, struct clock_time *time)
 {
-    int year, month, day, hour, minute, second, end = 0;
+    struct erg_date_hour at;
+    int minute, second;
     long days;
-    char between, *rest;
-    if (sscanf(text, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &year, &month, &day, &between, &hour, &minute,
-               &second, &end) != 7 ||
-        end == 0 || (between != ' ' && between != 'T') || !days_of(year, month, day, &days) ||
-        hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60)
+    char *rest;
+    if (!erg_take_date_hour(&text, &at) || !erg_take_char(&text, ':') ||
+        !erg_take_digits(&text, 1, 2, &minute) || !erg_take_char(&text, ':') ||
+        !erg_take_digits(&text, 1, 2, &second) || !days_of(at.year, at.month, at.day, &days) ||
+        at.hour > 23 || minute > 59 || second > 60)
         return false;
     double part_s = 0;
-    text += end;
     if (*text == '.') {
         part_s = isdigit((unsigned char)text[1]) ? strtod(text, &rest) : 2;
         if (part_s >= 1)
@@ -65,8 +64,8 @@ static bool parse_time(const char *text, struct clock_time *time)
         text = rest;
     }
     text += *text == ' ' && (text[1] == '+' || text[1] == '-');
-    time->year = year;
-    time->shown_s = DAY_S * (double)days + HOUR_S * hour + 60 * minute + second + part_s;
+    time->year = at.year;
+    time->shown_s = DAY_S * (double)days + HOUR_S * at.hour + 60 * minute + second + part_s;
     return parse_zone(text, &time->has_zone, &time->east_s);
 }
 
