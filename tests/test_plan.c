@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "plan/plan.h"
+#include "report/text/plan_point.h"
 
 static const char sample_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json";
 
@@ -49,6 +50,34 @@ static void test_sample_is_read(void **state)
     assert_int_equal(option->mode, ERG_MODE_OVERLAP);
     assert_int_equal(option->configuration_count, 2);
     assert_string_equal(option->configurations[0].partition, "fwd_attn");
+    erg_plan_free(plan);
+}
+
+/* GPUs of one kind can choose their clocks themselves while those of the other have clocks set. */
+static void test_clocks_are_those_of_the_stage(void **state)
+{
+    (void)state;
+    struct erg_plan *plan = load_sample();
+    struct erg_plan_kind kinds[2] = {plan->kinds[0], plan->kinds[0]};
+    plan->kinds = kinds;
+    plan->kind_count = 2;
+    plan->stages[1].kind = 1;
+    for (size_t own = 0; own < 2; own++) {
+        char *text;
+        size_t length;
+        FILE *out = open_memstream(&text, &length);
+        kinds[own].mean_clock_mhz = 1300;
+        kinds[1 - own].mean_clock_mhz = NAN;
+        erg_plan_point_print(out, plan);
+        fclose(out);
+        const char *stages[2] = {strstr(text, "Stage 0, "), strstr(text, "Stage 1, ")};
+        assert_true(stages[0] && stages[1]);
+        const bool late = strstr(stages[1], "default clock");
+        text[stages[1] - text] = 0;
+        const bool early = strstr(stages[0], "default clock");
+        assert_true(early == (own == 0) && late == (own == 1));
+        free(text);
+    }
     erg_plan_free(plan);
 }
 
@@ -613,6 +642,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sample_is_read),
+        cmocka_unit_test(test_clocks_are_those_of_the_stage),
         cmocka_unit_test_setup_teardown(test_real_plans_add_up, make_quick_folder, remove_folder),
         cmocka_unit_test(test_picks_are_the_best_points),
         cmocka_unit_test(test_broken_plans_are_refused_by_key),

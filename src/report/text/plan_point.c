@@ -94,7 +94,7 @@ static void print_stage(FILE *out, const struct erg_plan *plan, const struct erg
     struct legend legend = {
         .items = erg_xcalloc(count, sizeof *legend.items),
         .forward = erg_xcalloc(count, sizeof *legend.forward),
-        .default_clock = plan->kinds[0].mean_clock_mhz > 0,
+        .default_clock = !isnan(erg_plan_stage_kind(plan, stage)->mean_clock_mhz),
     };
     for (size_t i = 0; i < count; i++) {
         run[i] = erg_plan_option(plan, point, first + i);
