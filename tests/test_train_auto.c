@@ -105,6 +105,25 @@ static void run_rank(void)
     assert_ok(erg_train_close(train, &err), &err);
 }
 
+/* A run makes its own plan; another one would be ignored. */
+static void a_plan_is_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_train *none = NULL;
+    const struct erg_train_options options = {
+        .size = sizeof options, .folder = in_folder("none"), .plan = "own.json"};
+    const struct erg_train_auto asked = {.plan = plan_job};
+    const char *said = "the options have the plan own.json, expected none: a run that searches for "
+                       "the best way to train makes its own plan";
+    assert_fails(erg_train_open_auto(&none, in_folder("auto.yaml"), &options, &asked, &err), &err,
+                 said);
+    assert_int_equal(err.status, ERG_USAGE);
+    assert_fails(erg_train_open_best(&none, in_folder("auto.yaml"), &options, 0, &err), &err, said);
+    assert_int_equal(err.status, ERG_USAGE);
+    assert_null(none);
+}
+
 static void the_loop_closes(void **state)
 {
     (void)state;
@@ -169,6 +188,7 @@ static int make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_refused),
         cmocka_unit_test(the_loop_closes),
     };
     return cmocka_run_group_tests(tests, make, remove_folder);

@@ -171,6 +171,11 @@ int erg_train_open_auto(struct erg_train **out, const char *job,
                         "the options of a run have device %d and type %d; expected constants of "
                         "ergon/train.h",
                         taken.device, taken.type);
+    if (asked && taken.plan)
+        return erg_fail(err, ERG_USAGE,
+                        "the options have the plan %s, expected none: a run that searches for the "
+                        "best way to train makes its own plan",
+                        taken.plan);
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
     train->options = taken;
     if (asked)
