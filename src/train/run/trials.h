@@ -58,7 +58,7 @@ struct erg_trials_options {
     double budget_s; /* 0: the default */
     uint64_t steps;  /* remaining in the run */
     /*
-     * Of a step; only `deadline_s` and `energy_j` count. Without both: the fastest way, unless
+     * For a step; only `deadline_s` and `energy_j` count. Without both: the fastest way, unless
      * another one is not shown to be slower and is shown to need less energy.
      */
     struct erg_goal goal;
