@@ -30,7 +30,7 @@ enum {
     PLANNED = 8, /* times the GPUs asked for, that speeds are worked out for at most */
 };
 
-struct submission {
+struct job_submission {
     const struct erg_live_file *live;
     const struct erg_submit_input *input;
     struct erg_submitted *out;
@@ -69,7 +69,7 @@ int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error 
 
 /* ---- common to all jobs ---- */
 
-static int fill_request(struct submission *at, struct erg_error *err)
+static int fill_request(struct job_submission *at, struct erg_error *err)
 {
     const struct erg_submit_input *input = at->input;
     const struct erg_fleet *fleet = &at->live->fleet;
@@ -103,13 +103,13 @@ static int fill_request(struct submission *at, struct erg_error *err)
     return 0;
 }
 
-static int type_of(const struct submission *at)
+static int type_of(const struct job_submission *at)
 {
     return at->input->type ? erg_fleet_type(&at->live->fleet, at->input->type) : -1;
 }
 
 /* Whether the published profiles speak of the workload on some type that may be used. */
-static int look_into_profiles(struct submission *at, bool *found, struct erg_error *err)
+static int look_into_profiles(struct job_submission *at, bool *found, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_trace_workload workload = {.family =
@@ -134,7 +134,7 @@ static int look_into_profiles(struct submission *at, bool *found, struct erg_err
 
 /* ---- programs ---- */
 
-static int read_like(struct submission *at, struct erg_error *err)
+static int read_like(struct job_submission *at, struct erg_error *err)
 {
     const char *like = at->input->like, *colon = strchr(like, ':');
     const char *second = colon ? strchr(colon + 1, ':') : NULL;
@@ -159,7 +159,7 @@ static int read_like(struct submission *at, struct erg_error *err)
 }
 
 /* A script is copied, since users change theirs; of other programs the path stays. */
-static int read_program(struct submission *at, struct erg_error *err)
+static int read_program(struct job_submission *at, struct erg_error *err)
 {
     const char *name = at->input->arguments[0];
     struct stat info;
@@ -193,7 +193,7 @@ static int read_program(struct submission *at, struct erg_error *err)
     return result;
 }
 
-static int prepare_program(struct submission *at, struct erg_error *err)
+static int prepare_program(struct job_submission *at, struct erg_error *err)
 {
     bool found;
     at->request.gpus = 1;
@@ -218,7 +218,7 @@ static int prepare_program(struct submission *at, struct erg_error *err)
 /* ---- jobs of ergon train ---- */
 
 /* Powers of two of a node that share it evenly, then of whole nodes: "1,2,4,8,16". */
-static const char *counts_of(struct submission *at, const struct erg_gpu_type *type)
+static const char *counts_of(struct job_submission *at, const struct erg_gpu_type *type)
 {
     const long most = at->request.gpus_most;
     const char *list = "1";
@@ -231,7 +231,7 @@ static const char *counts_of(struct submission *at, const struct erg_gpu_type *t
     return list;
 }
 
-static int add_profile(struct submission *at, const struct erg_gpu_type *type,
+static int add_profile(struct job_submission *at, const struct erg_gpu_type *type,
                        struct erg_error *err)
 {
     struct erg_text rows = {0};
@@ -248,7 +248,7 @@ static int add_profile(struct submission *at, const struct erg_gpu_type *type,
 
 /* Times and powers on all types in the catalogue; if there are none, those of the live file's
  * profiles. */
-static int make_profile(struct submission *at, struct erg_error *err)
+static int make_profile(struct job_submission *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_error why = {0};
@@ -283,7 +283,7 @@ static int make_profile(struct submission *at, struct erg_error *err)
 }
 
 /* The options of ergon train; the place of the plan's copy follows when there is a folder. */
-static int set_options(struct submission *at, struct erg_error *err)
+static int set_options(struct job_submission *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     struct erg_managed_options options;
@@ -302,7 +302,7 @@ static int set_options(struct submission *at, struct erg_error *err)
     return 0;
 }
 
-static int prepare_training(struct submission *at, struct erg_error *err)
+static int prepare_training(struct job_submission *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
     char family[80], size[32];
@@ -342,7 +342,7 @@ static int prepare_training(struct submission *at, struct erg_error *err)
 
 /* ---- the folder ---- */
 
-static int write_file(struct submission *at, const char *name, const char *text, size_t length,
+static int write_file(struct job_submission *at, const char *name, const char *text, size_t length,
                       struct erg_error *err)
 {
     char *path = erg_file_path(at->out->folder, name);
@@ -351,7 +351,7 @@ static int write_file(struct submission *at, const char *name, const char *text,
     return result;
 }
 
-static int write_job(struct submission *at, struct erg_error *err)
+static int write_job(struct job_submission *at, struct erg_error *err)
 {
     struct erg_text job = {0};
     if (!at->job)
@@ -364,7 +364,7 @@ static int write_job(struct submission *at, struct erg_error *err)
     return result;
 }
 
-static void add_plan(struct submission *at)
+static void add_plan(struct job_submission *at)
 {
     char *path = erg_managed_plan_path(at->out->folder);
     at->request.command[at->request.command_count++] = "--plan";
@@ -373,7 +373,7 @@ static void add_plan(struct submission *at)
 }
 
 /* Whether the job runs by its plan on a number of GPUs of a type. */
-static bool follows(const struct submission *at, const char *type, int nodes, int node_gpus,
+static bool follows(const struct job_submission *at, const char *type, int nodes, int node_gpus,
                     struct erg_error *why)
 {
     const struct erg_live_request *job = &at->request;
@@ -394,7 +394,7 @@ static bool follows(const struct submission *at, const char *type, int nodes, in
 
 /* The plan's frontier on the GPUs of a type, if its layout fits on them and the planner knows it.
  */
-static int add_plan_of(struct submission *at, const struct erg_gpu_type *type, bool *found,
+static int add_plan_of(struct job_submission *at, const struct erg_gpu_type *type, bool *found,
                        struct erg_error *err)
 {
     const struct erg_layout layout = erg_managed_plan_layout(at->plan, at->request.batch);
@@ -420,7 +420,7 @@ static int add_plan_of(struct submission *at, const struct erg_gpu_type *type, b
     return erg_managed_plan_rows(&at->profile, &shape, at->plan, &at->own, err);
 }
 
-static int add_plan_rows(struct submission *at, struct erg_error *err)
+static int add_plan_rows(struct job_submission *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     bool found = false;
@@ -436,7 +436,7 @@ static int add_plan_rows(struct submission *at, struct erg_error *err)
 
 /* The planner's speeds become measured ones, where that is asked for. A plan that was emulated is
  * corrected as the planner is, one that was measured stays. */
-static int measure(struct submission *at, const struct erg_text *planned, struct erg_error *err)
+static int measure(struct job_submission *at, const struct erg_text *planned, struct erg_error *err)
 {
     struct erg_managed_options options;
     erg_managed_options_split(&options, at->request.command, at->request.command_count, &at->arena);
@@ -460,7 +460,7 @@ static int measure(struct submission *at, const struct erg_text *planned, struct
 }
 
 /* The planner's rows, those of the job's plan, and what is measured. */
-static int finish_profile(struct submission *at, struct erg_error *err)
+static int finish_profile(struct job_submission *at, struct erg_error *err)
 {
     const bool last = at->plan && erg_managed_plan_is_measured(at->plan);
     struct erg_text planned = {0};
@@ -475,7 +475,7 @@ static int finish_profile(struct submission *at, struct erg_error *err)
     return result;
 }
 
-static int write_folder(struct submission *at, struct erg_error *err)
+static int write_folder(struct job_submission *at, struct erg_error *err)
 {
     int result = write_job(at, err);
     if (result == 0)
@@ -496,13 +496,13 @@ static int write_folder(struct submission *at, struct erg_error *err)
 
 /* ---- Slurm ---- */
 
-static const char *comment_of(struct submission *at)
+static const char *comment_of(struct job_submission *at)
 {
     return erg_arena_printf(&at->arena, "ergon:1:%s", at->out->token);
 }
 
 /* `late`: Slurm may have the job, or may get it yet. */
-static int call_sbatch(struct submission *at, bool *late, struct erg_error *err)
+static int call_sbatch(struct job_submission *at, bool *late, struct erg_error *err)
 {
     const struct erg_live_request *request = &at->request;
     struct erg_arena *arena = &at->arena;
@@ -549,7 +549,7 @@ static int call_sbatch(struct submission *at, bool *late, struct erg_error *err)
 
 /* ---- all of it ---- */
 
-static int submit_new(struct submission *at, struct erg_error *err)
+static int submit_new(struct job_submission *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
@@ -567,7 +567,7 @@ static int submit_new(struct submission *at, struct erg_error *err)
 }
 
 /* A job that Slurm still has is not to run twice. */
-static int check_gone(struct submission *at, struct erg_error *err)
+static int check_gone(struct job_submission *at, struct erg_error *err)
 {
     struct erg_slurm_found found;
     struct erg_error why = {0};
@@ -578,7 +578,7 @@ static int check_gone(struct submission *at, struct erg_error *err)
                : erg_fail(err, ERG_FAILED, "Slurm still has the job, as number %u", found.id);
 }
 
-static int submit_again(struct submission *at, struct erg_error *err)
+static int submit_again(struct job_submission *at, struct erg_error *err)
 {
     bool late;
     struct erg_submitted *out = at->out;
@@ -606,7 +606,7 @@ static int submit_again(struct submission *at, struct erg_error *err)
 int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live,
                const struct erg_submit_input *input, struct erg_error *err)
 {
-    struct submission at = {.live = live, .input = input, .out = submitted};
+    struct job_submission at = {.live = live, .input = input, .out = submitted};
     *submitted = (struct erg_submitted){0};
     int result = input->resume ? submit_again(&at, err) : submit_new(&at, err);
     submitted->types = at.types.data;

@@ -31,8 +31,8 @@ function limits(values, below, above) {
 }
 
 /* Arrow keys on an element: left and right go along one of `rows` of items, up and down to the next row, Home and End to
- * the ends; `show(item)` and `leave()` do the rest. The keys begin at item `at` of `row`, and go on from where the
- * result, a function of a row and an item, puts them. */
+ * the ends; `show(item)` and `leave()` do the rest. The keys begin at item `at` of `row`. Returns a function of a row and an
+ * item, which sets the place of the keys. */
 function addKeys(element, rows, show, leave, row = 0, at = -1) {
   element.addEventListener("keydown", event => {
     if (event.key === "Escape") leave();
