@@ -31,7 +31,7 @@ function limits(values, below, above) {
 }
 
 /* Arrow keys on an element: left and right go along one of `rows` of items, up and down to the next row, Home and End to
- * the ends; `show(item)` and `leave()` do the rest. The keys begin at item `at` of `row`, and go on from where the
+ * the ends; `show(item)` and `leave()` do the rest. The keys begin at item `at` of `row`, and continue from where the
  * result, a function of a row and an item, puts them. */
 function addKeys(element, rows, show, leave, row = 0, at = -1) {
   element.addEventListener("keydown", event => {
