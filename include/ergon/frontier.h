@@ -88,7 +88,8 @@ ptrdiff_t erg_frontier_pick_budget(const struct erg_frontier *frontier, double b
 
 /*
  * The knee: the point farthest below the chord from the fastest to the cheapest point, both
- * axes scaled to the frontier's range. -1 when empty; the fastest point when none lies below it.
+ * axes scaled to the frontier's range. -1 when empty; the fastest point when none lies below the
+ * chord.
  */
 ptrdiff_t erg_frontier_pick_knee(const struct erg_frontier *frontier);
 

@@ -14,7 +14,8 @@
  * closes; a second one of the same kind kills at once. A file that grows beyond its limit (SIGXFSZ)
  * is an error of the write. */
 void erg_interrupt_install(void);
-void erg_interrupt_on(int number); /* another signal, handled like these, but it never kills */
+/* Another signal, handled like these; a second one does not kill. */
+void erg_interrupt_on(int number);
 
 /* A signal that requests something and ends nothing; true once if any came since the last take. */
 void erg_interrupt_request_on(int number);
@@ -22,7 +23,8 @@ bool erg_interrupt_take_request(void);
 
 /* Interrupted by a signal, or by the caller of the present call (base/call.h). */
 bool erg_interrupted(void);
-int erg_interrupt_signal(void); /* the latest one's number; 0: none, though the caller may cancel */
+/* The number of the latest signal; 0: none came, even if the caller cancelled. */
+int erg_interrupt_signal(void);
 
 /* -1 with status ERG_INTERRUPTED if interrupted, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);
