@@ -1,7 +1,7 @@
 /*
  * Choices of a layout over clocks: the answers to a set of questions, how far from them a layout
  * that was not solved could be at most, and what they cost. The lines are to be compared between
- * two builds: an answer that another one costs more than 0.1 % in the mean, or 1 % once, is worse.
+ * two builds: an answer that another one costs more than 0.1 % on average, or 1 % once, is worse.
  *
  * Of the union of all frontiers the mean energy at deadlines 1.5 % apart is printed, from the
  * fastest layout's time to twice that.
@@ -192,7 +192,7 @@ int main(int argc, char **argv)
             return 1;
         }
     }
-    printf("gap: %.3f %% in the mean, %.3f %% at most; %.1f CPU s\n",
+    printf("gap: %.3f %% on average, %.3f %% at most; %.1f CPU s\n",
            100 * totals.gap / (double)totals.questions, 100 * totals.most_gap, totals.cpu_s);
     return 0;
 }

@@ -362,7 +362,7 @@ static void make_jobs(struct made_up *world, size_t jobs, struct erg_rng *rng)
         double iteration_s = erg_speed_at(world->speeds, job->workload, shape)->iteration_s;
         double run_s = 3600 * exp(1.5 * erg_rng_normal(rng));
         job->iterations = ceil(run_s / iteration_s);
-        /* 6.2 GPUs in the mean, 3600 e^(1.5^2 / 2) s. */
+        /* 6.2 GPUs on average, 3600 e^(1.5^2 / 2) s. */
         at_s -= log(1 - erg_rng_uniform(rng)) * 6.2 * 3600 * exp(1.125) / (0.9 * world->fleet.gpus);
     }
 }

@@ -102,7 +102,7 @@ static int run(struct erg_error *err)
                evaluated, seconds, round, fit, evaluated / seconds * 1e-6,
                evaluated / seconds / calculon_rate, calculon_rate);
         if (!all)
-            printf("no layout is more than %.2f %% faster than the first in the mean, %.2f %% at "
+            printf("no layout is more than %.2f %% faster than the first on average, %.2f %% at "
                    "most\n",
                    100 * gaps / (double)round, 100 * gap);
     }

@@ -23,7 +23,7 @@
  * In the steady state of 1F1B the pair of stages s and s + 1 takes, in each cycle, as long as the
  * slower of the two. So both together cost at least the hull, over times of a cycle, of the
  * cheapest options of both within that time. For 8 stages this bound, summed over disjoint pairs,
- * is in the mean over the useful times 0.227 % above the continuous cost where A40 clocks are 3 %
+ * is on average over the useful times 0.227 % above the continuous cost where A40 clocks are 3 %
  * apart, and 0.345 % with 1 % of noise. The cycles of the rounding use one hull of all stages:
  * 0.408 and 0.705 %. The rounding itself lost 0.449 and 0.639 % of 8 x 96. What lies between the
  * bound and the rounding is open; of patterns over two cycles, 8 x 10 clocks gained 0.02 %.

@@ -79,7 +79,7 @@ static void print(const struct request *request, const struct erg_simulated *res
 {
     const struct erg_summary *summary = &result->summary;
     if (!request->json) {
-        printf("%s: %ld of %ld jobs finished, completion %.0f s in the mean, %.0f samples/s, at "
+        printf("%s: %ld of %ld jobs finished, completion %.0f s on average, %.0f samples/s, at "
                "most %.0f\n",
                request->policy, summary->finished_jobs, summary->submitted_jobs,
                summary->mean_jct_s, summary->mean_throughput, summary->peak_throughput);

@@ -141,7 +141,7 @@ static void test_against_exhaustive_search(void **state)
         worst = fmin(worst, value / best);
     }
     if (sum / CASES < 0.96 || worst < 0.8)
-        fail_msg("%.4f of the optimum in the mean, %.4f at worst", sum / CASES, worst);
+        fail_msg("%.4f of the optimum on average, %.4f at worst", sum / CASES, worst);
     erg_market_release(&market);
 }
 

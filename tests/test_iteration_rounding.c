@@ -222,7 +222,7 @@ static void test_rounding_of_noisy_tables_costs_little(void **state)
     request.pipeline.blocking_power_w = 80;
     double mean = losses_of(&request).mean;
     if (mean >= 0.17)
-        fail_msg("rounding costs %.3f%% in the mean, expected less than 0.17%%", mean);
+        fail_msg("rounding costs %.3f%% on average, expected less than 0.17%%", mean);
     free_tables(tables, 16);
 }
 

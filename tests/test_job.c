@@ -224,7 +224,7 @@ static void broken_rules_have_their_sentence(void **state)
         {0, "", "zero_stage: 3\n",
          "job.yaml:12: key 'zero_stage': sharding of weights and gradients over data parallel "
          "ranks "
-         "(FSDP, ZeRO 3) is the key 'fsdp' of a job"},
+         "(FSDP, ZeRO 3) is key 'fsdp' of a job"},
         {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
         {0, "", "vocabulary: 1000\n",
          "job.yaml:12: key 'vocabulary': expected at least the 128256 words"},

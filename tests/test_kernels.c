@@ -109,6 +109,10 @@ static void test_dictionary_errors(void **state)
     write_text("a.csv", "pattern,category,sub\n,MatMul,\n");
     assert_fails(erg_kernel_names_load_file(&names, in_folder("a.csv"), &err), &err,
                  "a.csv:2: expected a pattern");
+    assert_null(names);
+    names = (struct erg_kernel_names *)&err;
+    assert_fails(erg_kernel_names_load_file(&names, in_folder("none.csv"), &err), &err, "none.csv");
+    assert_null(names);
 }
 
 /* ---- the algebra ---- */

@@ -378,7 +378,7 @@ static void offloading_counts_in_bounds(void **state)
 }
 
 /* With more than 16 chunks layers move one by one, or one of every stage of some in a row: by
- * single ones alone 1.5 % are open in the mean, 4.2 % at most. */
+ * single ones alone 1.5 % are open on average, 4.2 % at most. */
 static void splits_of_many_chunks_are_near_their_bounds(void **state)
 {
     (void)state;
@@ -405,9 +405,8 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
         }
         erg_layout_results_release(&found);
     }
-    print_message(
-        "%ld layouts: no split is more than %.3f %% faster in the mean, %.2f %% at most\n", many,
-        100 * gaps / (double)many, 100 * furthest);
+    print_message("%ld layouts: no split is more than %.3f %% faster on average, %.2f %% at most\n",
+                  many, 100 * gaps / (double)many, 100 * furthest);
     assert_true(many > 20 && gaps < 0.012 * (double)many && furthest < 0.035);
     world_release(&world);
 }

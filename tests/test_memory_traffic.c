@@ -438,7 +438,7 @@ static void the_time_model_waits_as_long(void **state)
         machine.shared_bandwidth = erg_rng_below(&rng, 2) ? 15e9 + 40e9 * erg_rng_uniform(&rng) : 0;
         compare_waits(&errors, &layout, &request, &time);
     }
-    print_message("%ld layouts, %ld wait: off by %.3f %% in the mean, %.2f %% at most\n",
+    print_message("%ld layouts, %ld wait: off by %.3f %% on average, %.2f %% at most\n",
                   errors.count, errors.waits, 100 * errors.sum / (double)errors.count,
                   100 * errors.worst);
     if (errors.worst > 0.12 || errors.sum > 0.01 * (double)errors.count || errors.waits < CASES / 6)

@@ -49,7 +49,7 @@ static struct erg_cost direct(const struct random_tables *random, int clock, con
     }
     double floor_s = host->host_per_kernel_s * kernels;
     double t = pow(pow(layer.time_s, 6) + pow(floor_s, 6), 1.0 / 6);
-    layer.energy_j += host->idle_power_w * (t - layer.time_s);
+    layer.energy_j += host->static_power_w * (t - layer.time_s);
     return (struct erg_cost){LAYERS * t + fixed[clock].time_s,
                              LAYERS * layer.energy_j + fixed[clock].energy_j};
 }

@@ -267,10 +267,9 @@ static void rows_are_below_their_layouts(void **state)
         }
         erg_layout_results_release(&found);
     }
-    print_message(
-        "%ld layouts: the least energy of their rows is %.1f %% below theirs in the mean, "
-        "anywhere at least %.1f %%\n",
-        compared, 100 * (1 - sum / (double)compared), 100 * nearest);
+    print_message("%ld layouts: the least energy of their rows is %.1f %% below theirs on average, "
+                  "anywhere at least %.1f %%\n",
+                  compared, 100 * (1 - sum / (double)compared), 100 * nearest);
     assert_true(compared > 1000);
     assert_true(sum / (double)compared > 0.7);
     world_release(&world);

@@ -148,7 +148,7 @@ static void test_load(void **state)
     erg_sweep_free(sweep);
 }
 
-/* Every job comes as often as every other in the mean; gaps stay those between neighbours. */
+/* Every job comes as often as every other on average; gaps stay those between neighbours. */
 static void test_resample(void **state)
 {
     (void)state;

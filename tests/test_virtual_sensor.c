@@ -1,4 +1,4 @@
-/* Sensors of virtual time: unbiased in the mean, never above the truth, exact in energy. */
+/* Sensors of virtual time: unbiased on average, never above the truth, exact in energy. */
 #include "check.h"
 
 #include "base/random.h"

@@ -8,9 +8,9 @@
  *
  * The algebra is exact: no tolerance, no rounding beyond that of double addition. It is the
  * one data type of all scales (partition, microbatch, iteration, layout, cluster): a point's
- * recipe is an index into the scale below, which the builder of the frontier defines.
+ * recipe is an index into the list that it was built from, as the frontier's builder defines it.
  *
- * Sources: Pareto sets and composition, Kareus section 3.4 and 5.1 (Algorithm 2).
+ * Source: Pareto sets and composition, Kareus (Algorithm 2).
  */
 #ifndef ERGON_FRONTIER_H
 #define ERGON_FRONTIER_H
@@ -25,10 +25,11 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-struct erg_point { /* neither it nor erg_frontier grows: lists are copied as they are */
+/* Both structs are part of the ABI: no fields will be added. */
+struct erg_point {
     double time_s;
     double energy_j;
-    int64_t recipe; /* index into the scale below */
+    int64_t recipe; /* index into the list that it was built from */
 };
 
 struct erg_frontier {
@@ -62,12 +63,12 @@ void erg_frontier_hull(struct erg_frontier *frontier);
  * Minkowski sum of two filtered frontiers: the sum of every pair of points, filtered.
  * The recipe of a result is i * b->count + j for points i of a and j of b.
  * An empty operand gives an empty sum. `out` must be neither operand.
- * O(|a| |b| log min(|a|, |b|)) time.
+ * O(|a| |b| log(|a| |b|)) time.
  */
 void erg_frontier_sum(struct erg_frontier *out, const struct erg_frontier *a,
                       const struct erg_frontier *b);
 
-/* Adds all points of `from` (another list) to `into` (recipe + offset) and filters. */
+/* Adds the points of `from` (another list), recipe_offset added to their recipes, and filters. */
 void erg_frontier_union(struct erg_frontier *into, const struct erg_frontier *from,
                         int64_t recipe_offset);
 
@@ -87,7 +88,8 @@ ptrdiff_t erg_frontier_pick_budget(const struct erg_frontier *frontier, double b
 
 /*
  * The knee: the point farthest below the chord from the fastest to the cheapest point, both
- * axes scaled to the frontier's range. -1 when empty; the fastest point when there are < 3.
+ * axes scaled to the frontier's range. -1 when empty; the fastest point when none lies below the
+ * chord.
  */
 ptrdiff_t erg_frontier_pick_knee(const struct erg_frontier *frontier);
 

@@ -1,6 +1,7 @@
 /*
- * The selected point of a plan as a JSON document: the option and the start of each instruction,
- * and the points of all methods.
+ * The selected point of a plan as JSON (schema_version 1): for every instruction its option and its
+ * start in planned seconds (without the stack's overhead); time and energy of all points of every
+ * method; the cost of the whole step if known.
  */
 #ifndef ERG_API_PLAN_CHOSEN_H
 #define ERG_API_PLAN_CHOSEN_H

@@ -1,9 +1,8 @@
 /*
  * Memory: checked allocation, growable arrays and arenas.
  *
- * Where memory runs out the erg_x* functions do not return: they end the call of the library that
- * they work for, which then fails (base/call.h), and outside of such a call the process, with a
- * message.
+ * Where memory runs out, nothing here returns: it ends the library call that the calling thread
+ * works for, which then fails (base/call.h); outside such a call it ends the process.
  */
 #ifndef ERG_BASE_MEMORY_H
 #define ERG_BASE_MEMORY_H
@@ -11,8 +10,8 @@
 #include <stddef.h>
 
 /*
- * The handler outside of a call. The thread whose `count` x `bytes` were refused calls it: it ends
- * the process, or returns to the message and abort(). Default: NULL.
+ * The handler outside a library call, called by the thread whose `count` x `bytes` were refused. It
+ * may end the process; if it returns, a message is printed and abort() called. Default: NULL, none.
  */
 typedef void erg_memory_handler(size_t count, size_t bytes);
 void erg_memory_set_handler(erg_memory_handler *to);
@@ -28,14 +27,15 @@ void *erg_xmalloc(size_t bytes) ERG_NEVER_NULL;
 void *erg_xcalloc(size_t count, size_t bytes) ERG_NEVER_NULL;
 void *erg_xrealloc(void *old, size_t count, size_t bytes) ERG_NEVER_NULL;
 char *erg_xstrdup(const char *text) ERG_NEVER_NULL;
-/* A copy of bytes with a 0 behind them. */
+/* A copy of `count` bytes, followed by a 0 byte. */
 char *erg_xmemdup(const char *bytes, size_t count) ERG_NEVER_NULL;
 
 /*
- * Growable arrays are plain structs { T *items; size_t count, capacity; }.
- * ERG_PUSH appends one item; ERG_RESERVE makes room for `extra` more.
- * They evaluate `array` several times.
+ * Growable arrays are plain structs { T *member; size_t count, capacity; }. ERG_PUSH appends one
+ * item; ERG_RESERVE makes room for `extra` more. Both evaluate all but the item several times.
  */
+
+/* The next capacity, at least `needed`. */
 size_t erg_grow_capacity(size_t capacity, size_t needed);
 
 #define ERG_RESERVE(array, member, extra)                                                          \
@@ -62,6 +62,7 @@ void *erg_arena_alloc(struct erg_arena *arena, size_t bytes); /* zeroed, aligned
 char *erg_arena_strdup(struct erg_arena *arena, const char *text);
 char *erg_arena_printf(struct erg_arena *arena, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Frees all; the arena is empty and usable again. */
 void erg_arena_release(struct erg_arena *arena);
 
 #endif

@@ -6,13 +6,14 @@
 
 enum { ERG_FORMAT_BYTES = 32 }; /* enough for each of the functions below */
 
-/* Three digits with a prefix: "12.3 kJ", "0.123 J"; "-" for NaN and infinity. Returns `out`. */
+/* Three significant digits with prefix k to P; below 1, three decimals without prefix: "12.3 kJ",
+ * "0.012 J". "-" for NaN and infinity. Returns `out`. */
 const char *erg_format_quantity(char *out, double value, const char *unit);
 
-/* "0:01:32", of seconds. Returns `out`. */
+/* Seconds as h:mm:ss: "0:01:32". Returns `out`. */
 const char *erg_format_duration(char *out, double seconds);
 
-/* Seconds from hours, minutes and seconds as "11:30:00"; false: it is not such a text. */
+/* Seconds from h:mm:ss; false if the text is malformed: *seconds is then unchanged. */
 bool erg_parse_duration(const char *text, double *seconds);
 
 #endif

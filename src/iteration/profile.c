@@ -159,7 +159,7 @@ static bool is_same_point(const struct profile_row *a, const struct profile_row 
 
 /*
  * Sorted rows: those of one point on several GPUs become one, which takes as long as the slowest
- * and as much energy as they do in the mean. All points of an instruction are of the same GPUs.
+ * and as much energy as they do on average. All points of an instruction are of the same GPUs.
  */
 static int merge_ranks(const struct erg_csv *csv, const struct profile_shape *shape,
                        struct profile_row *rows, size_t *count, struct erg_error *err)

@@ -182,11 +182,9 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
 
 /* ---- what other software calls otherwise ---- */
 
-static const char no_sharding[] =
-    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 3) is the key 'fsdp' "
-    "of "
-    "a job and a part fsdp=N of a layout, the ranks that share them; without it only the optimizer "
-    "is sharded, always";
+static const char sharding_name[] =
+    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 3) is key 'fsdp' of a "
+    "job, or fsdp=N in a layout (N ranks share them); the optimizer is always sharded";
 
 static const char *const sharding_keys[] = {"fsdp2",
                                             "hsdp",
@@ -221,7 +219,7 @@ const char *erg_job_own_name(const char *key)
 {
     for (size_t i = 0; i < COUNT(sharding_keys); i++)
         if (strcasecmp(sharding_keys[i], key) == 0)
-            return no_sharding;
+            return sharding_name;
     return NULL;
 }
 
@@ -229,7 +227,7 @@ static int refuse_sharding(const struct erg_yaml *yaml, struct erg_error *err)
 {
     for (size_t i = 0; i < COUNT(sharding_keys); i++)
         if (erg_yaml_has(yaml, sharding_keys[i]))
-            return erg_yaml_fail(yaml, sharding_keys[i], err, "%s", no_sharding);
+            return erg_yaml_fail(yaml, sharding_keys[i], err, "%s", sharding_name);
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Job: a model and the GPUs to train it on, from a YAML file; examples/quickstart.yaml explains
- * every key.
+ * Job: a model and the GPUs to train it on, from a YAML file; docs/formats/job.md describes every
+ * key.
  *
  * Loading resolves names (model, GPU, software stack), fills defaults, splits the layers and checks
  * everything against everything, so that users of a struct erg_job need not check again. A relative

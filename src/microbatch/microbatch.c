@@ -43,7 +43,8 @@ struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cos
     assert(layer.time_s > 0);
     double ratio = floor_s / layer.time_s;
     double time_s = layer.time_s * pow(1 + pow(ratio, 6), 1.0 / 6);
-    return (struct erg_cost){time_s, layer.energy_j + host->idle_power_w * (time_s - layer.time_s)};
+    return (struct erg_cost){time_s,
+                             layer.energy_j + host->static_power_w * (time_s - layer.time_s)};
 }
 
 struct erg_layer *erg_layer_compose(const struct erg_partition_table *tables, size_t count,

@@ -1,19 +1,20 @@
 /*
- * Microbatch (scale 2): from partition frontiers to the options of an instruction.
+ * Microbatch, the second of five scales (partition, microbatch, iteration, layout, cluster): from
+ * partition frontiers to the options of an instruction.
  *
  * An instruction is one forward or backward of one microbatch on one stage. It runs at one
  * clock. Its layers run either as overlapped partitions, every partition type with one
- * configuration (launch slot, SMs), or as a whole layer (sequential, or plain nanobatching)
- * that was measured as such. Times and energies of partitions add, so the options at one clock
+ * configuration (launch slot, SMs), or as whole layers (sequential, or plain nanobatching),
+ * measured as such. Times and energies of partitions add, so the options at one clock
  * are a Minkowski sum of the partitions' frontiers; the instruction's options are the union over
  * clocks and execution models. The composition is exact: nothing is dropped but what another
- * option beats in time and effective energy, and no factor is applied.
+ * option beats in time and effective energy.
  *
- * Effective energy is e - blocking power * time: a GPU that finishes early waits at blocking power,
+ * Effective energy is E - blocking power * time: a GPU that finishes early waits at blocking power,
  * so the iteration minimises the sum of this quantity; its frontier contains the frontier of total
  * energy for every blocking power >= 0.
  *
- * Sources: Kareus section 3.3 (Algorithm 2) and 5.1; execution-model switching, section 5.2.
+ * Source: composition and switching of execution models, Kareus (Algorithm 2).
  */
 #ifndef ERG_MICROBATCH_H
 #define ERG_MICROBATCH_H
@@ -26,7 +27,8 @@
 enum erg_mode {
     ERG_MODE_OVERLAP,    /* two nanobatches, partitions overlapped under their schedules */
     ERG_MODE_SEQUENTIAL, /* one microbatch, communication after compute */
-    ERG_MODE_NANOBATCH,  /* two nanobatches, communication launched at once by the library */
+    ERG_MODE_NANOBATCH,  /* two nanobatches, each communication started by the communication
+                          * library as soon as its inputs are ready */
 };
 enum { ERG_MODES = ERG_MODE_NANOBATCH + 1 };
 
@@ -38,36 +40,36 @@ struct erg_cost {
     double time_s, energy_j;
 };
 
-/* The data of one partition type of a layer. */
+/* The data of one partition type. */
 struct erg_partition_table {
-    int occurrences;                   /* per layer, in this instruction */
+    int occurrences;                   /* in the composed work: a layer or a whole instruction */
     int kernels;                       /* the host launches this many per occurrence */
-    const struct erg_frontier *clocks; /* [clock_count]: time and total energy of one occurrence;
-                                          recipe = configuration; empty = clock not available */
+    const struct erg_frontier *clocks; /* one per clock: time and total energy of one occurrence;
+                                        * recipe = configuration; empty = clock not available */
 };
 
 /*
- * How fast the host launches: a layer takes at least host_per_kernel_s * kernels, blended as
- * (t^6 + host^6)^(1/6); the added time costs idle_power_w. All zero for a runtime that replays
+ * How fast the host launches: the composed work takes at least host_per_kernel_s * kernels, blended
+ * as (t^6 + host^6)^(1/6); the added time costs static_power_w. All zero for a runtime that replays
  * captured graphs.
  */
 struct erg_host_model {
     double host_per_kernel_s;
-    double idle_power_w;
+    double static_power_w; /* at most the blocking power, or sums would be dropped too early */
 };
 
 struct erg_cost erg_host_floor(const struct erg_host_model *host, struct erg_cost layer,
                                int kernels);
 
 /*
- * Partitions composed: of one layer, or of all layers of an instruction, as often as the tables'
- * occurrences say.
+ * The partitions of one layer, or of a whole instruction; `occurrences` decides which.
  */
 struct erg_layer;
 
 /*
  * Composes `count` partition types over `clock_count` clocks. A clock that one type lacks is
- * not available. Never fails; `tables` is not referenced after the call.
+ * not available. Never fails; `tables` is not referenced after the call. The filter below needs the
+ * same blocking_power_w.
  */
 struct erg_layer *erg_layer_compose(const struct erg_partition_table *tables, size_t count,
                                     size_t clock_count, const struct erg_host_model *host,
@@ -81,7 +83,7 @@ struct erg_microbatch_option {
     int64_t *configurations; /* overlap: [partition types], in the order of the tables; else NULL */
 };
 
-/* The options of one instruction: time up, effective energy strictly down. */
+/* The options of one instruction; after the filter: time up, effective energy strictly down. */
 struct erg_microbatch {
     struct erg_microbatch_option *options;
     size_t count, capacity;
@@ -89,8 +91,9 @@ struct erg_microbatch {
 };
 
 /*
- * Adds the options of `layers` overlapped layers plus the work outside partitions,
- * fixed[clock_count] (embedding, head, loss; zeros where a stage has none).
+ * Adds the options of `layers` times the composed partitions plus the work outside partitions,
+ * fixed[clock_count] (embedding, head, loss; zeros where a stage has none), except those that
+ * another one beats. Adds nothing without partition types.
  */
 void erg_microbatch_add_overlap(struct erg_microbatch *microbatch, const struct erg_layer *layer,
                                 int layers, const struct erg_cost *fixed);

@@ -27,9 +27,10 @@ struct erg_segments {
 
 /*
  * Appends `ops` to the segments: compute goes to the open segment (one without communication), a
- * communication closes it. Neighbouring memory-bound ops of a group merge. A communication with no
- * compute before it is fused with the one it follows; different kinds cannot be (ERG_FAILED). A
- * reduce-scatter, norms and an all-gather of hidden states are one communication.
+ * communication closes it. Neighbouring memory-bound ops of a group and direction merge. A
+ * communication with no compute before it is fused with the one it follows; different kinds cannot
+ * be (ERG_FAILED). A reduce-scatter, norms and an all-gather of hidden states are one
+ * communication.
  */
 int erg_segments_add(struct erg_segments *segments, const struct erg_model_ops *ops,
                      struct erg_error *err);

@@ -19,11 +19,12 @@
  * "ag", "rs", or "norm" for one with a norm in it) when the same compute runs during different
  * ones.
  *
- * Launch slots: consecutive memory-bound ops of one group are one slot, each compute-bound op is
- * one; a slot is named after its group and its number in the run ("linear_0"). The last slot of a
- * run is not searched when it is a linear that follows another linear, or when what computes
- * after it cannot hide the communication on few SMs at the highest clock: launching there always
- * leaves communication exposed or starves the compute.
+ * Launch slots: consecutive memory-bound ops of one group and direction are one slot, each
+ * compute-bound op is one, except a weight gradient, which follows its input gradient. A slot is
+ * named after its group and its number in the run ("linear_0"). The last of several slots is not
+ * searched when it is a linear that follows another linear, or when what computes after it cannot
+ * hide the communication on few SMs at the highest clock: launching there always leaves
+ * communication exposed or starves the compute.
  *
  * Sources: Kareus sections 2.2, 3.1 and 4 (partition formation, launch slots, SM sets).
  */

@@ -2,9 +2,9 @@
  * Search: the time-energy behaviour of one partition over all its schedules, from as few
  * measurements as possible.
  *
- * A schedule (here: a config) is a clock, a number of communication SMs and a launch slot. The room
- * does not access devices: it requests measurements from the caller's oracle and returns a table
- * with an estimate for every config. Objectives, both minimised: time t and the energy beyond
+ * A schedule (here: a config) is a clock, a number of communication SMs and a launch slot. The
+ * search does not access devices: it requests measurements from the caller's oracle and returns a
+ * table with an estimate for every config. Objectives, both minimised: time t and the energy beyond
  * blocking power, e = E - Ps t; the frontier of (E, t) is a subset of that of (e, t).
  *
  * Methods:
@@ -16,8 +16,8 @@
  *   RANDOM, EXHAUSTIVE   yardsticks.
  *
  * Held: where readings show that a GPU ran below the requested clock (power cap, heat), all higher
- * clocks of that schedule are equivalent. One config then stands for all of them: they share
- * readings and estimates, are measured once, and count as measured together.
+ * clocks with the same SMs and slot are equivalent. Their configs share readings and estimates, are
+ * measured once, and count as measured together.
  *
  * Resume: a search is a pure function of its inputs, its seed and the oracle's answers. It keeps no
  * files. With an oracle that returns earlier measurements from its store, and stores each new one

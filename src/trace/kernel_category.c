@@ -108,14 +108,17 @@ int erg_kernel_names_load_file(struct erg_kernel_names **names, const char *path
                                struct erg_error *err)
 {
     struct erg_csv *csv;
+    *names = NULL;
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;
     *names = erg_xcalloc(1, sizeof **names);
     (*names)->memory = erg_xcalloc(REMEMBERED, sizeof *(*names)->memory);
     int result = read_rows(*names, csv, err);
     erg_csv_free(csv);
-    if (result != 0)
+    if (result != 0) {
         erg_kernel_names_free(*names);
+        *names = NULL;
+    }
     return result;
 }
 
@@ -128,6 +131,7 @@ int erg_kernel_names_load(struct erg_kernel_names **names, enum erg_kernel_rule 
         (*names)->rule = rule;
         return 0;
     }
+    *names = NULL;
     char *path = erg_data_find("kernels", "categories.csv");
     if (!path)
         return erg_fail(err, ERG_FAILED,

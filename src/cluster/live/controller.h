@@ -7,7 +7,7 @@
  * sources and the journal, so a controller may die at any moment.
  *
  * There are two clocks: the engine's, in real seconds, for waits for the resource manager; and the
- * scheduler's, which runs `compress` times as fast, from the start of the controller.
+ * scheduler's, which runs `compress` times as fast, from the first start with this journal.
  */
 #ifndef ERG_CLUSTER_LIVE_CONTROLLER_H
 #define ERG_CLUSTER_LIVE_CONTROLLER_H

@@ -14,12 +14,12 @@
  * The GPUs of a node are alike: only their number matters, and the resource manager chooses which
  * ones a job gets.
  *
- * Rules. Only an incarnation that has reported is signalled, and only once: after save_deadline_s
- * it is killed. One that has not reported has nothing to save, and is killed at once when it must
- * leave. A job is placed when enough GPUs are free in the snapshot, on nodes that are up; so jobs
- * that exchange GPUs stop first. A requeued job is held before it can start. A job in an unknown
- * state is left alone, and a cancelled one is never touched again. A call without an answer may
- * have had its effect, or may have it later.
+ * Rules. Only an incarnation that has reported is signalled, and only once: if it does not leave in
+ * time (save_least_s), it is killed. One that has not reported has nothing to save, and is killed
+ * at once when it must leave. A job is placed when enough GPUs are free in the snapshot, on nodes
+ * that are up; so jobs that exchange GPUs stop first. A requeued job is held before it can start. A
+ * job in an unknown state is left alone, and a cancelled one is never touched again. A call without
+ * an answer may have had its effect, or may have it later.
  *
  * Power. The power that all jobs together may draw, including those that stop or start, never
  * exceeds the cap because of an action. A plan counts from the moment at which it is written;

@@ -144,14 +144,14 @@ static int run(struct simulator *sim, struct erg_error *err)
     return 0;
 }
 
-struct submission {
+struct trace_submission {
     double at_s;
     int job;
 };
 
 static int compare_submissions(const void *a, const void *b)
 {
-    const struct submission *x = a, *y = b;
+    const struct trace_submission *x = a, *y = b;
     if (x->at_s != y->at_s)
         return x->at_s < y->at_s ? -1 : 1;
     return x->job - y->job;
@@ -161,12 +161,12 @@ static int compare_submissions(const void *a, const void *b)
 static void sort_submissions(struct simulator *sim)
 {
     const struct erg_job_trace *trace = sim->simulation->trace;
-    struct submission *items = erg_xcalloc(trace->count, sizeof *items);
+    struct trace_submission *items = erg_xcalloc(trace->count, sizeof *items);
     double previous_s = 0;
     for (size_t i = 0; i < trace->count; i++) {
         previous_s = sim->scheduler->accounting->submission(
             trace->jobs[i].submit_s - trace->first_submit_s, previous_s);
-        items[i] = (struct submission){previous_s, (int)i};
+        items[i] = (struct trace_submission){previous_s, (int)i};
         sim->submission_s[i] = previous_s;
     }
     qsort(items, trace->count, sizeof *items, compare_submissions);

@@ -32,7 +32,7 @@ static void print_option_name(FILE *out, const struct legend *legend,
     fprintf(out, "%c%zu", legend->forward[k] ? 'F' : 'B', number);
 }
 
-/* How often the `period` options at `at` repeat from there. */
+/* Occurrences in a row of the `period` options at `at`, the first included. */
 static size_t repetitions(const struct erg_plan_option *const *run, size_t count, size_t at,
                           size_t period)
 {
