@@ -380,6 +380,13 @@ static void jobs_run_by_their_plan(void **state)
     shell(line.data);
     check_incarnation(token, "a100-sxm4-40gb", 2, "microbatches of 4 (of the job's plan)");
     shell("grep -q -- --plan @/asked && rm -r @/spool/*");
+
+    /* Only the device makes a job one of the host. */
+    check(0, "job 19",
+          "submit --live @/live.yaml @/planned.yaml -- --plan @/gone/plan.json --export @/host");
+    check_incarnation(token_in_spool(), "a40", 2,
+                      "the plan is one for A100-SXM4-40GB, expected a40");
+    shell("rm -r @/spool/*");
     erg_text_release(&line);
 }
 

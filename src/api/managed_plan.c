@@ -199,8 +199,14 @@ int erg_managed_plan_check_type(const struct erg_plan *plan, const char *type, b
 bool erg_managed_plan_any_type(const char *const *words, size_t count)
 {
     bool any = false;
-    for (size_t i = 0; i < count; i++)
-        any |= strstr(words[i], "host") || strcmp(words[i], "--force") == 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool alone = strcmp(words[i], "--device") == 0 || strcmp(words[i], "-d") == 0;
+        const char *device = alone && i + 1 < count                      ? words[i + 1]
+                             : strncmp(words[i], "--device=", 9) == 0    ? words[i] + 9
+                             : strncmp(words[i], "-d", 2) == 0 && !alone ? words[i] + 2
+                                                                         : "";
+        any |= strcmp(device, "host") == 0 || strcmp(words[i], "--force") == 0;
+    }
     return any;
 }
 

@@ -17,9 +17,8 @@
 /* The options of ergon train that need a plan, and all others. The words are the caller's, the
  * lists the arena's. */
 struct erg_managed_options {
-    const char *plan; /* the file of --plan; NULL: none */
-    const char **with,
-        **without; /* options about plans but --plan, and those about anything else */
+    const char *plan;             /* the file of --plan; NULL: none */
+    const char **with, **without; /* the other options about plans; all others */
     size_t with_count, without_count;
 };
 void erg_managed_options_split(struct erg_managed_options *options, const char *const *words,
@@ -47,7 +46,8 @@ int erg_managed_plan_keep(const char *folder, struct erg_plan *plan, struct erg_
 int erg_managed_plan_check_type(const struct erg_plan *plan, const char *type, bool any_type,
                                 struct erg_error *err);
 
-/* Whether a job with these options of ergon train may run by a plan for other GPUs. */
+/* Whether a job with these options of ergon train may run by a plan for other GPUs: on the host, or
+ * with --force. */
 bool erg_managed_plan_any_type(const char *const *words, size_t count);
 
 /* Whether a job, the text of a file, has the plan's layout and all that it depends on. */

@@ -40,7 +40,7 @@ struct job_submission {
     struct erg_plan *plan;         /* for it; NULL: none */
     struct erg_plan_selection own; /* the plan's point that its options ask for */
     struct erg_text profile;       /* profile.csv */
-    struct erg_text types;         /* that it speaks of */
+    struct erg_text types;         /* of the GPUs in it */
     char *script;                  /* text of a script, to be copied */
     size_t script_length;
 };
@@ -108,7 +108,7 @@ static int type_of(const struct job_submission *at)
     return at->input->type ? erg_fleet_type(&at->live->fleet, at->input->type) : -1;
 }
 
-/* Whether the published profiles speak of the workload on some type that may be used. */
+/* Whether the published profiles have the workload on a type that may be used. */
 static int look_into_profiles(struct job_submission *at, bool *found, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
