@@ -192,6 +192,24 @@ static void checkpoints_come_by_the_clock(void **state)
     }
 }
 
+/* A run for a measurement has a log and a page, but no checkpoint, however it ends. */
+static void no_checkpoint_is_written(void **state)
+{
+    (void)state;
+    write_job("unkept.yaml", "  warmup: 5\n",
+              "  checkpoint: {minutes: 1.0e-9, every: 2, keep: 0}\n");
+    check(0, "trained 4 steps", "train @/unkept.yaml -n 4 -o @/unkept -q");
+    setenv("SLURM_JOB_END_TIME", "1000000000", 1);
+    check(130, "stopped at step 1 as its time ends, without a checkpoint",
+          "train @/unkept.yaml -o @/ended -q");
+    unsetenv("SLURM_JOB_END_TIME");
+    shell(
+        "ls @/unkept/report.html @/unkept/metrics.jsonl && ! ls -d @/unkept/step-* @/unkept/latest "
+        "@/ended/step-* 2>/dev/null");
+    write_job("less.yaml", "  warmup: 5\n", "  checkpoint: {keep: -1}\n");
+    check(1, "train.checkpoint.keep", "train @/less.yaml -n 4 -q");
+}
+
 /* ---- before it starts ---- */
 
 /* Whoever waits for ranks that nobody has started says for which, once. */
@@ -395,6 +413,7 @@ int main(void)
         cmocka_unit_test(two_steps_and_a_checkpoint_must_fit),
         cmocka_unit_test(run_ends_in_time),
         cmocka_unit_test(checkpoints_come_by_the_clock),
+        cmocka_unit_test(no_checkpoint_is_written),
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(early_signals_are_heard),
         cmocka_unit_test(a_dry_run_is_reported),

@@ -5,6 +5,7 @@
 #include "program.h"
 
 #include "io/file.h"
+#include "io/json.h"
 #include "layout/time/fit.h"
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";
@@ -354,6 +355,38 @@ static void the_command_reproduces_the_committed_engine(void **state)
     unlink(path);
 }
 
+/* Steps of twelve layouts on one and two H100 and H200 (data/runs/layouts): one fitted constant
+ * predicts rows that it has not seen within 3 %. */
+static void measured_layouts_are_predicted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpu;
+        size_t rows;
+    } measured[] = {{"h100", 7}, {"h200", 5}};
+    for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+        char command[1024], text[1 << 16];
+        snprintf(command, sizeof command,
+                 "cd '" ERGON_TEST_SOURCE_DIR "/data/runs/layouts' && '" ERGON_TEST_PROGRAM
+                 "' fit %s.csv --cluster %s.yaml --engine ergon -k gemm_efficiency --json",
+                 measured[i].gpu, measured[i].gpu);
+        FILE *answer = popen(command, "r");
+        assert_non_null(answer);
+        size_t length = fread(text, 1, sizeof text - 1, answer);
+        text[length] = '\0';
+        assert_int_equal(pclose(answer), 0);
+        json_t *root;
+        struct erg_error err;
+        assert_ok(erg_json_parse(&root, "fit", text, length, &err), &err);
+        assert_int_equal(json_array_size(json_object_get(root, "rows")), measured[i].rows);
+        json_t *errors = json_object_get(root, "held_out");
+        double held_out = json_number_value(json_object_get(errors, "mean"));
+        if (!(held_out > 0 && held_out < 0.03))
+            fail_msg("%s: held-out rows are off by %.4f on average", measured[i].gpu, held_out);
+        json_decref(root);
+    }
+}
+
 /* Of a job only the machine counts, whatever its own layout. */
 static void the_command_takes_the_machine_of_a_job(void **state)
 {
@@ -531,6 +564,7 @@ int main(void)
         cmocka_unit_test(the_published_rows_are_met),
         cmocka_unit_test(other_published_points_are_met),
         cmocka_unit_test(the_command_reproduces_the_committed_engine),
+        cmocka_unit_test(measured_layouts_are_predicted),
         cmocka_unit_test(the_command_takes_the_machine_of_a_job),
         cmocka_unit_test(tokens_of_one_gpu_are_refused),
         cmocka_unit_test(wrong_rows_are_explained),

@@ -341,6 +341,19 @@ struct errors {
     long waits, count;
 };
 
+/* The ratio of the whole tensors that move. */
+static double reached_ratio(const struct erg_memory_request *request)
+{
+    struct erg_memory_sizes sizes;
+    struct erg_memory_lines lines;
+    erg_memory_sizes_of(&sizes, request->model, request->layout);
+    erg_memory_lines_init(&lines, request, &sizes, 0);
+    size_t i = lines.ratio_count - 1;
+    while (lines.ratios[i].offload > request->layout->offload)
+        i--;
+    return lines.ratios[i].offload;
+}
+
 static void compare_waits(struct errors *errors, const struct erg_layout *asked,
                           const struct erg_memory_request *request,
                           const struct erg_time_request *time)
@@ -354,6 +367,8 @@ static void compare_waits(struct errors *errors, const struct erg_layout *asked,
     double shared_s;
     own.layout = &layout;
     assert_true(layout.pipeline <= 64);
+    if (own.accounting == ERG_MEMORY_STATIC)
+        layout.offload = reached_ratio(&own);
     for (long s = 0; s < layout.pipeline; s++)
         on[s] = *time;
     erg_memory_traffic_of_layout(&with, &shared_s, &own, on);
@@ -446,6 +461,74 @@ static void the_time_model_waits_as_long(void **state)
                  errors.waits);
     erg_gpu_free(gpu);
     erg_cluster_free(cluster);
+    erg_engine_free(engine);
+    erg_model_free(model);
+}
+
+/*
+ * ergon's own training waits for copies of single layers, which a pipeline cannot hide behind other
+ * passes: the closed form's waits are about those of the events. On one H100, four sequences of
+ * Llama 3.2 3B with all activations moved took 1.075 s, of which 0.035 s were the optimizer's.
+ */
+static void the_time_model_waits_for_layers(void **state)
+{
+    (void)state;
+    enum { CASES = 200 };
+    struct erg_model *model = load_model("llama-3.2-3b", 128256);
+    struct erg_cluster cluster = {.nodes = 1, .gpus_per_node = 8};
+    struct erg_engine *engine;
+    struct erg_gpu *gpu;
+    struct erg_error err;
+    struct errors errors = {0};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 7);
+    assert_ok(erg_engine_load(&engine, "ergon", &err), &err);
+    assert_ok(erg_gpu_load(&gpu, "h100-sxm", &err), &err);
+    while (errors.count < CASES) {
+        struct erg_layout layout = {.tensor = 1,
+                                    .context = 1,
+                                    .pipeline = 1 << erg_rng_below(&rng, 3),
+                                    .data = 1,
+                                    .virtual_stages = 1 + (long)erg_rng_below(&rng, 2),
+                                    .microbatch = 1,
+                                    .sequence = 4096 << erg_rng_below(&rng, 2),
+                                    .recompute = ERG_RECOMPUTE_BALANCED,
+                                    .offload = 0.3 + 0.7 * erg_rng_uniform(&rng)};
+        if (layout.pipeline == 1)
+            layout.virtual_stages = 1;
+        layout.microbatches = layout.pipeline * (1 + (long)erg_rng_below(&rng, 6));
+        if (model->layers % (layout.pipeline * layout.virtual_stages))
+            continue;
+        struct erg_time_machine machine;
+        struct erg_memory_request request = erg_memory_request_of(model, &layout, engine);
+        const struct erg_time_request time = {model, engine, &machine};
+        erg_time_machine_init(&machine, gpu, &cluster);
+        machine.host_bandwidth = 8e9 * (1 + 6 * erg_rng_uniform(&rng));
+        compare_waits(&errors, &layout, &request, &time);
+    }
+    print_message("%ld layouts, %ld wait: off by %.3f %% on average, %.2f %% at most\n",
+                  errors.count, errors.waits, 100 * errors.sum / (double)errors.count,
+                  100 * errors.worst);
+    struct erg_time_machine machine;
+    erg_time_machine_init(&machine, gpu, &cluster);
+    const struct erg_layout layout = {.tensor = 1,
+                                      .context = 1,
+                                      .pipeline = 1,
+                                      .data = 1,
+                                      .virtual_stages = 1,
+                                      .microbatch = 4,
+                                      .sequence = 4096,
+                                      .microbatches = 1,
+                                      .recompute = ERG_RECOMPUTE_BALANCED,
+                                      .offload = 0.999};
+    struct erg_time measured;
+    erg_time_layout(&measured, &(struct erg_time_request){model, engine, &machine}, &layout);
+    print_message("one H100: %.3f s\n", measured.total);
+    assert_near(measured.total / 1.075, 1, 0.03);
+    if (errors.worst > 0.2 || errors.sum > 0.03 * (double)errors.count || errors.waits < CASES / 3)
+        fail_msg("worst %.4f, mean %.4f, %ld wait", errors.worst, errors.sum / (double)errors.count,
+                 errors.waits);
+    erg_gpu_free(gpu);
     erg_engine_free(engine);
     erg_model_free(model);
 }
@@ -549,6 +632,7 @@ int main(void)
         cmocka_unit_test(a_message_goes_first),
         cmocka_unit_test(random_pipelines),
         cmocka_unit_test(the_time_model_waits_as_long),
+        cmocka_unit_test(the_time_model_waits_for_layers),
         cmocka_unit_test(stages_on_two_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

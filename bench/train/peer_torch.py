@@ -8,10 +8,15 @@ moments, a compiled loss, gradients clipped to 1, fused AdamW: what `ergon train
 On several GPUs (torchrun): --how fsdp (FSDP2, sharded fp32 states), tensor (DTensor with sequence
 parallelism; weights and moments in bf16, and no clipping, which flatters it) or pipeline (1F1B).
 
+--hooks (on one GPU) measures what ergon's hooks cost in this trainer: blocks of steps with and
+without them take turns. Then the energy of all passes is compared with the GPU's counter, and their
+times with the step. It needs the package ergon (python/README.md).
+
 usage: peer_torch.py MODEL_FOLDER --microbatch 8 --sequence 4096 [--microbatches 1] [--how one]
 """
 
 import argparse
+import contextlib
 import json
 import os
 import time
@@ -143,6 +148,46 @@ def make_optimizers(network):
     return [torch.optim.AdamW(weights, **keys) for weights in kinds if weights]
 
 
+def measure_hooks(step, now, gpu, steps):
+    """What observing hooks cost, and how their sums fit the whole; step(hook or None) is a step."""
+    import ergon
+
+    keys = {"mode": "observe", "markers": "events", "energy": True, "gpu": gpu}
+    seconds = {True: [], False: []}
+    with ergon.Hook(**keys) as hook:
+        for block in range(24):
+            hooked = block % 4 in (1, 2)  # off, on, on, off: a drift of the clock cancels
+            with contextlib.nullcontext() if hooked else hook.paused():
+                begin, _ = now()
+                for _ in range(steps):
+                    step(hook if hooked else None)
+                seconds[hooked].append((now()[0] - begin) / steps)
+    off, on = (sum(seconds[hooked]) / len(seconds[hooked]) for hooked in (False, True))
+    with ergon.Hook(**keys) as hook:
+        begin, begin_j = now()
+        for _ in range(4 * steps):
+            step(hook)
+        end, end_j = now()
+        classes, stats = hook.classes, hook.stats
+    passes_j = sum(one.energy_j * one.count for one in classes)
+    passes_s = sum(one.mean_s * one.count for one in classes)
+    between_j = stats.waiting_w * (end - begin - passes_s)
+    return {
+        "step_ms": 1e3 * off,
+        "step_with_hooks_ms": 1e3 * on,
+        "cost": on / off - 1,
+        "blocks_ms": {str(hooked): [1e3 * each for each in seconds[hooked]] for hooked in seconds},
+        "joules_over_counter": (passes_j + between_j) / (end_j - begin_j),
+        "passes_s_over_steps": passes_s / (end - begin),
+        "step_median_ms": 1e3 * stats.step_median_s,
+        "classes": [
+            (one.kind, one.count, 1e3 * one.mean_s, one.power_w, one.uncertainty_j, one.quality)
+            for one in classes
+        ],
+        "trouble": stats.trouble,
+    }
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
@@ -152,8 +197,11 @@ def main():
     parser.add_argument("--sequence", type=int, required=True)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm", type=int, default=5)
+    parser.add_argument("--hooks", action="store_true")
     given = parser.parse_args()
     how = given.how
+    if given.hooks and how != "one":
+        parser.error("--hooks needs --how one")
     with open(os.path.join(given.folder, "config.json"), encoding="utf-8") as file:
         model = json.load(file)
     torch.cuda.set_device(LOCAL_RANK)
@@ -202,20 +250,34 @@ def main():
                 *((ids,) if first else ()), **({"target": targets, "losses": []} if last else {})
             )
 
-    def run_microbatches():
-        for _ in range(given.microbatches):
-            ids, targets = draw(given.microbatch)
-            with autocast:
-                part = loss(network(ids), targets) / given.microbatches
-            part.backward()
+    def passes_of(hook):
+        """A pass of the hook as a context, or nothing."""
+        if hook is None:
+            return lambda *_: contextlib.nullcontext()
+        stream = torch.cuda.current_stream().cuda_stream
+        return lambda kind, microbatch=-1: hook.instruction(kind, 0, microbatch, stream)
 
-    def step():
-        (run_pipeline if how == "pipeline" else run_microbatches)()
+    def run_microbatches(within):
+        for i in range(given.microbatches):
+            ids, targets = draw(given.microbatch)
+            with within("forward", i), autocast:
+                part = loss(network(ids), targets) / given.microbatches
+            with within("backward", i):
+                part.backward()
+
+    def update():
         if how != "tensor":
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+
+    def step(hook=None):
+        within = passes_of(hook)
+        with hook.step() if hook else contextlib.nullcontext():
+            run_pipeline() if how == "pipeline" else run_microbatches(within)
+            with within("other"):
+                update()
 
     def now():
         torch.cuda.synchronize()
@@ -226,6 +288,10 @@ def main():
 
     for _ in range(given.warm):
         step()
+    if given.hooks:
+        uuid = "GPU-" + str(torch.cuda.get_device_properties(0).uuid)
+        print(json.dumps(measure_hooks(step, now, uuid, given.steps)), flush=True)
+        return
     begin, begin_j = now()
     for _ in range(given.steps):
         step()

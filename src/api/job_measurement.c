@@ -185,7 +185,7 @@ static int plan_one(struct type_run *run, const struct erg_job_measurement *meas
 
 /* ---- Slurm ---- */
 
-/* The job on one GPU: every step is logged, and no checkpoint is due. */
+/* The job on one GPU: every step is logged, and no checkpoint is written. */
 static int write_job(const struct type_run *run, const struct erg_job_measurement *measuring,
                      struct erg_error *err)
 {
@@ -196,13 +196,12 @@ static int write_job(const struct type_run *run, const struct erg_job_measuremen
     const struct erg_live_layout_request request = {
         .path = from, .plan = &plan, .nodes = 1, .gpus_per_node = 1, .plans = measuring->plans};
     struct erg_live_layout chosen;
-    const int result =
-        erg_live_layout_choose(&chosen, &request, err) ||
-                set_key(&chosen.job, path, "train.log_every", "1", err) ||
-                set_key(&chosen.job, path, "train.checkpoint", "{every: 0, minutes: 0}", err) ||
-                erg_file_write(path, chosen.job.data, chosen.job.count, err)
-            ? -1
-            : 0;
+    const int result = erg_live_layout_choose(&chosen, &request, err) ||
+                               set_key(&chosen.job, path, "train.log_every", "1", err) ||
+                               set_key(&chosen.job, path, "train.checkpoint", "{keep: 0}", err) ||
+                               erg_file_write(path, chosen.job.data, chosen.job.count, err)
+                           ? -1
+                           : 0;
     erg_live_layout_release(&chosen);
     free(from);
     free(path);

@@ -104,7 +104,7 @@ static int write_job(const struct measured_run *at, const char *name, long steps
         erg_text_printf(&job,
                         "train:\n  data: [{file: tokens.bin, type: uint32}]\n  updates: %ld\n"
                         "  learning_rate: 0.0001\n  log_every: %ld\n  sequence_parallel: %s\n"
-                        "  checkpoint: {keep: 1}\n",
+                        "  checkpoint: {keep: 0}\n",
                         traced ? steps + 1 : steps, every,
                         point->layout.tensor > 1 && point->machine->engine->sequence_parallel
                             ? "true"
@@ -121,14 +121,13 @@ static int write_job(const struct measured_run *at, const char *name, long steps
 
 /* ---- runs ---- */
 
-/* Runs the job into FOLDER/run, which is gone before, and its checkpoints afterwards. */
+/* Runs the job into FOLDER/run, which is gone before. */
 static int train(const struct measured_run *at, const char *job, const char *recording,
                  struct erg_error *err)
 {
     const struct erg_study_point *point = at->point;
     const char *program = at->measuring->program, *words[32];
     char ranks[24], *run = erg_file_path(at->folder, "run"), *file = erg_file_path(at->folder, job);
-    char *checkpoints = erg_file_path(run, "checkpoints");
     struct erg_subprocess process = {0};
     size_t count = 0;
     snprintf(ranks, sizeof ranks, "%ld", erg_layout_gpus(&point->layout));
@@ -156,8 +155,6 @@ static int train(const struct measured_run *at, const char *job, const char *rec
     if (result == 0 && (process.status != 0 || process.late))
         result = erg_fail(err, ERG_FAILED, "training it: %.700s", erg_subprocess_reason(&process));
     erg_subprocess_release(&process);
-    erg_subprocess_remove(checkpoints);
-    free(checkpoints);
     free(run);
     free(file);
     return result;

@@ -141,7 +141,7 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
         {"train.trace_every", training->trace_every, 0, 1e9},
         {"train.checkpoint.every", training->checkpoint.every, 0, 1e9},
         {"train.checkpoint.minutes", training->checkpoint.minutes, 0, 1e6},
-        {"train.checkpoint.keep", training->checkpoint.keep, 1, 1e6},
+        {"train.checkpoint.keep", training->checkpoint.keep, 0, 1e6},
         {"train.validation.every", training->validation.every, 0, 1e9},
         {"train.validation.batches", training->validation.batches,
          erg_yaml_has(yaml, "train.validation.batches"), 1e9},

@@ -59,7 +59,7 @@ struct erg_training {
     struct erg_training_checkpoint {
         int every;      /* steps; 0: at the end alone */
         double minutes; /* since the one before; 0: it does not matter */
-        int keep;
+        int keep;       /* the newest; 0: the run writes none */
     } checkpoint;
     struct erg_training_validation {
         struct erg_training_set *data; /* NULL: there is none */

@@ -460,6 +460,22 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     cost->fixed_once_s = extra * end_s;
 }
 
+/*
+ * The waits of a chunk's two passes if layers are copied one by one, as in ergon's own training
+ * (memory/static_copies.c): a copy out must end within the pass of the next layer, which is a
+ * backward one after the last, and a copy in within the backward pass of the layer before it, or,
+ * for the first, within that and a forward pass. In the chunk that turns around at the head the
+ * last two layers stay.
+ */
+static double layer_stalls(double layers, bool turns, double copy_s, double forward_s,
+                           double backward_s)
+{
+    const double out_s = fmax(copy_s - forward_s, 0), in_s = fmax(copy_s - backward_s, 0);
+    if (turns)
+        return fmax(layers - 2, 0) * (out_s + in_s);
+    return (layers - 1) * (out_s + in_s) + in_s + fmax(copy_s - backward_s - layers * forward_s, 0);
+}
+
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                             long stage, double copy_s, double forward_s, double backward_s)
 {
@@ -467,11 +483,16 @@ double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg
         return 0;
     double chunks = (double)(layout->pipeline * layout->virtual_stages);
     double layers = (double)place->request->model->layers / chunks; /* of one */
+    long pairs = layout->microbatches * layout->virtual_stages + layout->pipeline - 1;
+    if (place->request->engine->static_memory) {
+        const double turns = stage == layout->pipeline - 1 ? (double)layout->microbatches : 0;
+        return turns * layer_stalls(layers, true, copy_s, forward_s, backward_s) +
+               ((double)pairs - turns) * layer_stalls(layers, false, copy_s, forward_s, backward_s);
+    }
     double sent_s = erg_time_hop_after(place, layout, stage).copy_s;
     double back_s = erg_time_hop_before(place, layout, stage).copy_s;
     double filling = layout->virtual_stages > 1 ? layers * (copy_s - forward_s) + sent_s : 0;
     double steady = layers * (copy_s - forward_s - backward_s) + sent_s + back_s;
-    long pairs = layout->microbatches * layout->virtual_stages + layout->pipeline - 1;
     return chunks * fmax(filling, 0) + (double)pairs * fmax(steady, 0);
 }
 

@@ -370,15 +370,18 @@ struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, doub
                                     bool between_nodes, long senders);
 
 /*
- * The time that an iteration waits for a stage's copies of whole chunks: if they are longer than a
+ * The time that an iteration waits for a stage's copies. Whole chunks: if they are longer than a
  * forward pass, while a pipeline with virtual stages fills; if they are longer than a pass in each
  * direction, for every microbatch and in the pipeline's bubble. (Without virtual stages there is
  * enough time between a stage's first passes during the fill.) Messages of the stage delay copies
- * on a shared link, one per pass. Copies of a layer take copy_s in each direction (0: none, nothing
- * waits), its passes forward_s and backward_s. The largest wait of the stages counts.
+ * on a shared link, one per pass. ergon's own training (engine: static_memory) copies layer by
+ * layer and waits for each copy that is longer than the pass of the layer next to it. Copies of a
+ * layer take copy_s in each direction (0: none, nothing waits), its passes forward_s and
+ * backward_s. The largest wait of the stages counts.
  *
  * Layers are assumed to be spread evenly. Simulated event by event (copies/traffic.h), an iteration
- * with such waits is 3 % shorter or longer on average, 11 % at most.
+ * with such waits is 3 % shorter or longer on average, 11 % at most; with copies of single layers
+ * 2.4 % on average, and up to 19 % shorter where four stages wait longer than they compute.
  */
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
                             long stage, double copy_s, double forward_s, double backward_s);

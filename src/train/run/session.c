@@ -279,7 +279,7 @@ static int requested(struct erg_train *train)
         return 0;
     if (erg_train_tells(train) && erg_time_limit_is_near(&train->limit, erg_now_ns()))
         return ERG_TRAINER_TIME_UP;
-    bool due = erg_train_tells(train) && checkpoint->minutes > 0 &&
+    bool due = erg_train_tells(train) && checkpoint->minutes > 0 && checkpoint->keep > 0 &&
                erg_train_seconds_since(train->saved_ns) >= 60 * checkpoint->minutes;
     if (train->save_soon) {
         train->save_soon = 0;

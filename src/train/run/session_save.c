@@ -66,6 +66,11 @@ int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
 {
     struct erg_error ignored;
     err = err ? err : &ignored;
+    if (train->job->training->checkpoint.keep == 0)
+        return erg_fail(err, ERG_USAGE,
+                        "a checkpoint of step %llu: the job's key 'train.checkpoint.keep' is 0; "
+                        "expected at least 1",
+                        (unsigned long long)train->stats.step);
     if (!train->options.folder)
         return erg_fail(err, ERG_USAGE,
                         "a checkpoint of step %llu: the run has no folder; expected "
@@ -78,7 +83,14 @@ int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
 int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err)
 {
     struct erg_error failure;
-    if (!train->options.folder || checkpoint(train, waits, &failure) == 0)
+    if (!train->options.folder)
+        return 0;
+    if (train->job->training->checkpoint.keep == 0) {
+        if (train->begun && erg_train_tells(train))
+            write_page(&train->log);
+        return 0;
+    }
+    if (checkpoint(train, waits, &failure) == 0)
         return 0;
     if (failure.status == ERG_SUPERSEDED && err) {
         *err = failure;
