@@ -63,6 +63,7 @@ static const char *const rooms[] = {
     "cluster/sweep",
     "cluster/live",
     "optimize",
+    "verify",
     "observe",
     "daemon",
     "api",

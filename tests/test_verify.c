@@ -5,7 +5,7 @@
 #include "optimize.h"
 
 #include "io/file.h"
-#include "optimize/verify.h"
+#include "verify/verify.h"
 
 static int set_up(void **state)
 {

@@ -23,7 +23,7 @@
 #include "observe/doctor_print.h"
 #include "observe/measure_command.h"
 #include "observe/record.h"
-#include "optimize/verify_print.h"
+#include "verify/verify_print.h"
 #include "telemetry/recording.h"
 #include "train/data/tokenize.h"
 

@@ -1,5 +1,5 @@
 /* Verify: runs the schedule of a plan on a stack of layers, and compares it with its parts. */
-#include "optimize/verify.h"
+#include "verify/verify.h"
 
 #include "base/log.h"
 #include "base/random.h"

@@ -2,7 +2,7 @@
 #ifndef ERG_OPTIMIZE_VERIFY_PRINT_H
 #define ERG_OPTIMIZE_VERIFY_PRINT_H
 
-#include "optimize/verify.h"
+#include "verify/verify.h"
 
 #include <stdbool.h>
 #include <stdio.h>

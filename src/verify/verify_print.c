@@ -1,5 +1,5 @@
 /* Verifications of plans as tables and as JSON. */
-#include "optimize/verify_print.h"
+#include "verify/verify_print.h"
 
 #include "base/table.h"
 #include "io/json.h"
