@@ -196,11 +196,47 @@ static void test_measured_speeds(void **state)
     assert_true(erg_speeds_measure(world.speeds, 0, shape, 1, 1.5, 1e6));
     assert_true(speed->points[1].slowdown > 1 && speed->points[1].slowdown < 1.5);
     assert_near(erg_speeds_clip(world.speeds, 0, other, 0, 0.1), 5 / 4.0, 1e-12);
-    assert_near(erg_speed_at(world.speeds, 0, other)->iteration_s, 5, 0);
+    /* Shapes that nothing was measured on change as those of their type. */
+    const double factor = speed->iteration_s / 3;
+    assert_near(factor, 1.5, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, other)->iteration_s, 5 * factor, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, other)->samples_per_s, 12 / (5 * factor), 1e-9);
     /* Of what cannot run nothing can be measured, and of nonsense nothing follows. */
     assert_false(erg_speeds_measure(world.speeds, 1, shape, 0, 3, 1));
     assert_false(erg_speeds_measure(world.speeds, 0, shape, 2, 3, 1));
     assert_false(erg_speeds_measure(world.speeds, 0, shape, 0, NAN, 1));
+    erg_speeds_free(world.speeds);
+}
+
+/* A profile's error on one shape is expected on others: all of it on the same type, the root of its
+ * factor on another type. */
+static void test_unmeasured_speeds(void **state)
+{
+    (void)state;
+    struct world world;
+    make_world(&world);
+    for (int type = 0; type < 2; type++) {
+        set_time(&world, 0, type, 1, 1, 8);
+        set_time(&world, 0, type, 1, 2, 4);
+    }
+    int shapes[2][2];
+    for (int type = 0; type < 2; type++)
+        for (int i = 0; i < 2; i++)
+            shapes[type][i] = erg_speeds_shape(world.speeds, type, 1, 1 + i);
+    assert_true(erg_speeds_measure(world.speeds, 0, shapes[0][0], 0, 2, 1)); /* a quarter */
+    assert_near(erg_speed_at(world.speeds, 0, shapes[0][0])->iteration_s, 2, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, shapes[0][1])->iteration_s, 1, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, shapes[1][0])->iteration_s, 4, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, shapes[1][1])->iteration_s, 2, 1e-12);
+    /* The other type is as its profile says: its other shape as well. */
+    assert_true(erg_speeds_measure(world.speeds, 0, shapes[1][0], 0, 8, 1));
+    assert_near(erg_speed_at(world.speeds, 0, shapes[1][0])->iteration_s, 8, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, shapes[1][1])->iteration_s, 4, 1e-12);
+    assert_near(erg_speed_at(world.speeds, 0, shapes[0][1])->iteration_s, 1, 1e-12);
+    /* A shape that was inferred is measured against its profile. */
+    assert_near(erg_speeds_clip(world.speeds, 0, shapes[0][1], 0, 100), 4 * 4, 1e-12);
+    assert_true(erg_speeds_measure(world.speeds, 0, shapes[0][1], 0, 2, 1));
+    assert_near(erg_speed_at(world.speeds, 0, shapes[0][1])->iteration_s, 2, 1e-12);
     erg_speeds_free(world.speeds);
 }
 
@@ -237,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_reports),
         cmocka_unit_test(test_restart_costs),
         cmocka_unit_test(test_measured_speeds),
+        cmocka_unit_test(test_unmeasured_speeds),
         cmocka_unit_test(test_measured_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,11 @@
  * distance. */
 #define ORDER_STEP 1e-6
 
+static struct erg_speed *cell_of(struct erg_speeds *speeds, int workload, int shape)
+{
+    return &speeds->cells[(size_t)workload * (size_t)speeds->shapes_count + (size_t)shape];
+}
+
 static struct erg_measured_speed *find(const struct erg_speeds *speeds, int workload, int shape,
                                        int point)
 {
@@ -30,7 +35,8 @@ double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape,
 {
     const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
     const struct erg_measured_speed *item = find(speeds, workload, shape, point);
-    double profile_s = item ? item->profile_s : cell->iteration_s * cell->points[point].slowdown;
+    double profile_s =
+        item ? item->profile_s : cell->iteration_s / cell->inferred * cell->points[point].slowdown;
     return fmax(profile_s / RATIO_MOST, fmin(iteration_s, profile_s * RATIO_MOST));
 }
 
@@ -46,15 +52,16 @@ double erg_speeds_profile_slowdown(const struct erg_speeds *speeds, int workload
  * are kept. */
 static void keep_profile(struct erg_speeds *speeds, int workload, int shape)
 {
-    const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
+    struct erg_speed *cell = cell_of(speeds, workload, shape);
     for (int point = 0; point < cell->points_count; point++)
         ERG_PUSH(&speeds->measured, items,
                  (struct erg_measured_speed){
                      .workload = workload,
                      .shape = shape,
                      .point = point,
-                     .profile_s = cell->iteration_s * cell->points[point].slowdown,
+                     .profile_s = cell->iteration_s / cell->inferred * cell->points[point].slowdown,
                  });
+    cell->inferred = NAN;
 }
 
 /* The factor of an iteration's time relative to the profile: measured at the point, or at the
@@ -74,8 +81,7 @@ static double ratio_of(const struct erg_measured_speed *items, int points, int p
 static bool correct(struct erg_speeds *speeds, const struct erg_measured_speed *items)
 {
     int workload = items->workload, shape = items->shape;
-    struct erg_speed *cell =
-        &speeds->cells[(size_t)workload * (size_t)speeds->shapes_count + (size_t)shape];
+    struct erg_speed *cell = cell_of(speeds, workload, shape);
     int count = cell->points_count;
     struct erg_operating_point *points = erg_xcalloc((size_t)count, sizeof *points);
     double samples = cell->samples_per_s * cell->iteration_s, first_s = 0, before = 0;
@@ -98,6 +104,48 @@ static bool correct(struct erg_speeds *speeds, const struct erg_measured_speed *
     return changes;
 }
 
+/* The mean logarithm of the factors of a workload's measured cells of a GPU type; NaN: none. */
+static double type_factor(const struct erg_speeds *speeds, int workload, int type)
+{
+    double sum = 0;
+    int count = 0;
+    for (size_t i = 0; i < speeds->measured.count; i++) {
+        const struct erg_measured_speed *items = &speeds->measured.items[i];
+        if (items->workload != workload || items->point != 0 ||
+            speeds->shapes[items->shape].type != type)
+            continue;
+        sum += log(ratio_of(items, erg_speed_at(speeds, workload, items->shape)->points_count, 0));
+        count++;
+    }
+    return count > 0 ? sum / count : NAN;
+}
+
+/* Changes the workload's cells that are not measured. */
+static void infer(struct erg_speeds *speeds, int workload)
+{
+    const int types = (int)speeds->fleet->types_count;
+    double *factors = erg_xcalloc((size_t)types, sizeof *factors), sum = 0;
+    int known = 0;
+    for (int type = 0; type < types; type++) {
+        factors[type] = type_factor(speeds, workload, type);
+        if (!isnan(factors[type])) {
+            sum += factors[type];
+            known++;
+        }
+    }
+    for (int shape = 0; shape < speeds->shapes_count; shape++) {
+        struct erg_speed *cell = cell_of(speeds, workload, shape);
+        const double own = factors[speeds->shapes[shape].type];
+        const double step = exp(isnan(own) ? sum / (known + 1) : own) / cell->inferred;
+        if (!erg_speed_feasible(cell) || !(fabs(step - 1) > CHANGE_LEAST))
+            continue; /* also if it is measured */
+        cell->iteration_s *= step;
+        cell->samples_per_s /= step;
+        cell->inferred *= step;
+    }
+    free(factors);
+}
+
 bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
                         double iteration_s, double count)
 {
@@ -112,5 +160,8 @@ bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int 
     double kept = fmin(item->count, COUNT_MOST - 1), added = fmin(count, COUNT_MOST);
     item->iteration_s = (kept * item->iteration_s + added * iteration_s) / (kept + added);
     item->count += count;
-    return correct(speeds, item - point);
+    if (!correct(speeds, item - point))
+        return false;
+    infer(speeds, workload);
+    return true;
 }

@@ -60,6 +60,7 @@ static void empty_row(struct erg_speeds *speeds, int workload)
             .samples_per_s = ERG_SPEED_NONE,
             .iteration_s = INFINITY,
             .busy = 1,
+            .inferred = 1,
             .points = type->points,
             .points_count = (int)type->points_count,
         };

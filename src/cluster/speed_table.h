@@ -33,6 +33,8 @@ struct erg_speed {
                            * the negative number */
     double iteration_s;   /* at the fastest operating point; INFINITY if it cannot run */
     double busy;          /* share of it in which GPUs compute, which the clock affects */
+    double inferred;      /* iteration_s relative to the source's, by measurements of the workload on
+                           * other shapes; NaN: the cell is measured itself */
     /* The frontier: iteration_s x slowdown, mean power of one GPU; the fleet's points or the
      * table's. */
     const struct erg_operating_point *points; /* at least one */
@@ -89,8 +91,16 @@ int erg_speeds_add(struct erg_speeds *speeds);
  * Adds measured iterations at an operating point, the mean of `count`. The mean of all measurements
  * there, limited to between a quarter and four times the profile's time, replaces the cell's value
  * for that point; the cell's other points change by the factor of the nearest measured point, and
- * stay in their order. Later measurements weigh at least a twentieth. Returns true if the cell
- * changed by more than a hundredth; cells that cannot run do not change.
+ * stay in their order. Later measurements weigh at least a twentieth.
+ *
+ * Most of a profile's error is the same on all shapes of a GPU type, and some of it on all types.
+ * So cells of the workload without a measurement change as well: by the geometric mean F of the
+ * factors measured on the same type, otherwise, with measurements on n types, by the product of
+ * their F to the power of 1 / (n + 1), which is the best estimate if the common part of the error
+ * and that of a type vary alike. Otherwise a job that is slower than its profile would try all
+ * other shapes in turn, since each of them still looked faster.
+ *
+ * Returns true if a cell changed by more than a hundredth; cells that cannot run do not change.
  */
 bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
                         double iteration_s, double count);
