@@ -23,9 +23,9 @@
 #include "observe/doctor_print.h"
 #include "observe/measure_command.h"
 #include "observe/record.h"
-#include "verify/verify_print.h"
 #include "telemetry/recording.h"
 #include "train/data/tokenize.h"
+#include "verify/verify_print.h"
 
 #include <inttypes.h>
 #include <math.h>

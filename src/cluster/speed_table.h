@@ -33,8 +33,8 @@ struct erg_speed {
                            * the negative number */
     double iteration_s;   /* at the fastest operating point; INFINITY if it cannot run */
     double busy;          /* share of it in which GPUs compute, which the clock affects */
-    double inferred;      /* iteration_s relative to the source's, by measurements of the workload on
-                           * other shapes; NaN: the cell is measured itself */
+    double inferred; /* iteration_s relative to the source's, by measurements of the workload on
+                      * other shapes; NaN: the cell is measured itself */
     /* The frontier: iteration_s x slowdown, mean power of one GPU; the fleet's points or the
      * table's. */
     const struct erg_operating_point *points; /* at least one */
