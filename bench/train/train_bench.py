@@ -59,7 +59,7 @@ class Case:
 CASES = {
     "llama-3.2-1b": Case("llama-3.2-1b", 8),
     "qwen3-1.7b": Case("qwen3-1.7b", 4),
-    "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n", peer=(2, 1)),
+    "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: balanced\n", peer=(2, 1)),
 }
 
 
