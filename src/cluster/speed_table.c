@@ -149,6 +149,7 @@ void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double s
     struct erg_speed *speed = &speeds->cells[cell_index(speeds, workload, shape)];
     speed->samples_per_s = samples_per_s;
     speed->iteration_s = samples_per_s > 0 ? iteration_s : INFINITY;
+    speed->inferred = isnan(speed->inferred) ? NAN : 1;
 }
 
 void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
