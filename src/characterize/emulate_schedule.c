@@ -212,8 +212,8 @@ static double stage_parameters(const struct emulation *emulation, long stage)
 
 static double expert_parameters(const struct emulation *emulation, long stage)
 {
-    return emulation->parts.expert_parameters *
-           (double)erg_layout_stage_layers(&emulation->layout, emulation->model.layers, stage);
+    return erg_layout_stage_experts(&emulation->request.time, &emulation->parts,
+                                    &emulation->layout, stage);
 }
 
 /* Bytes/s of the slowest ring of ranks of a stage that hold the same weights. */

@@ -368,6 +368,22 @@ struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
     };
 }
 
+/* A layer without experts, of a model whose other layers have them. */
+static void fill_dense(struct erg_time_dense *dense, const struct erg_time_request *request,
+                       const struct erg_layout *layout, long gpus)
+{
+    const struct erg_model model = erg_model_without_experts(request->model);
+    const struct erg_time_request own = {&model, request->engine, request->machine};
+    struct erg_time_parts parts;
+    erg_time_parts_unsharded(&parts, &own, layout, gpus);
+    memcpy(dense->forward, parts.forward, sizeof dense->forward);
+    memcpy(dense->backward, parts.backward, sizeof dense->backward);
+    memcpy(dense->recompute_s, parts.recompute_s, sizeof dense->recompute_s);
+    dense->forward_s = parts.forward_s;
+    dense->backward_s = parts.backward_s;
+    dense->parameters = parts.layer_parameters;
+}
+
 void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
                               const struct erg_layout *layout, long gpus)
 {
@@ -418,13 +434,15 @@ void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_tim
     parts->hop_bytes = (double)sizes.hidden;
     for (int between = 0; between < 2; between++)
         parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
+    if (model.experts.dense_layers > 0)
+        fill_dense(&parts->dense, request, layout, gpus);
 }
 
 /* ---- stages and the iteration ---- */
 
-/* Adds the work of `count` layers of a stage for one microbatch. */
+/* Adds the work of `dense` layers without experts and `count` others for one microbatch. */
 static void add_layers(double *items, const struct erg_time_request *request,
-                       const struct erg_time_parts *parts, double count,
+                       const struct erg_time_parts *parts, double count, double dense,
                        enum erg_recompute recompute, double offload)
 {
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
@@ -433,6 +451,9 @@ static void add_layers(double *items, const struct erg_time_request *request,
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[recompute];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
+    for (int i = 0; i <= ERG_TIME_OVERHEAD && dense > 0; i++)
+        items[i] += dense * (parts->dense.forward[i] + parts->dense.backward[i]);
+    items[ERG_TIME_RECOMPUTE] += dense * parts->dense.recompute_s[recompute];
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -458,6 +479,14 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
         cost->expert_gradient_s + parts->expert_parameters * place->expert_optimizer_s;
     cost->layer_once_s = parts->layer_parameters * end_s + cost->expert_once_s;
     cost->fixed_once_s = extra * end_s;
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    cost->dense = erg_layout_dense_layers(layout, request->model, stage, layers);
+    if (cost->dense == 0)
+        return;
+    const struct erg_time_dense *dense = &parts->dense;
+    const double dense_s = dense->forward_s + dense->backward_s + dense->recompute_s[recompute];
+    cost->fixed_s += (double)cost->dense * (dense_s - cost->layer_s);
+    cost->fixed_once_s += (double)cost->dense * (dense->parameters * end_s - cost->layer_once_s);
 }
 
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,
@@ -489,7 +518,8 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {
-    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload;
+    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload &&
+                 !place->request->model->experts.dense_layers;
     if (equal && place->level && stage < place->end - 1)
         return place->end - 1;
     return equal ? stage + erg_time_alike(place, layout, stage) : stage + 1;
@@ -521,9 +551,10 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         }
         if (own_once > once) {
             once = own_once;
-            items[ERG_TIME_GRADIENTS] = (once - held * cost.expert_once_s) * place->gradient_s /
+            const double routed = held - (double)cost.dense;
+            items[ERG_TIME_GRADIENTS] = (once - routed * cost.expert_once_s) * place->gradient_s /
                                             (place->gradient_s + place->optimizer_s) +
-                                        held * cost.expert_gradient_s;
+                                        routed * cost.expert_gradient_s;
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
         double wait = erg_time_stalls(place, layout, stage, erg_layout_recompute(layout, stage),
@@ -532,8 +563,8 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     }
     assert(place == &places[count - 1]);
     add_layers(items, pace->request, pace->parts,
-               (double)erg_layout_stage_layers(layout, layers, slowest_stage),
-               erg_layout_recompute(layout, slowest_stage),
+               (double)(erg_layout_stage_layers(layout, layers, slowest_stage) - slowest.dense),
+               (double)slowest.dense, erg_layout_recompute(layout, slowest_stage),
                erg_layout_offload(layout, slowest_stage));
     items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
     items[ERG_TIME_PIPELINE] = slowest.message_s;
