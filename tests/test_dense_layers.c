@@ -9,10 +9,10 @@
 #include "layout/energy/layout_energy.h"
 #include "layout/search/layout_search.h"
 
-/* Weights of DeepSeek V3's products by hand. Attention: queries 7168 x 1536 + 1536 x 128 x 192, keys
- * and values 7168 x (512 + 64) + 512 x 128 x (128 + 128), output 128 x 128 x 7168. A plain FFN has
- * three products of 7168 x 18432. A token passes 8 experts and the shared one of 2048 channels, and
- * a router of 256 columns. */
+/* Weights of DeepSeek V3's products by hand. Attention: queries 7168 x 1536 + 1536 x 128 x 192,
+ * keys and values 7168 x (512 + 64) + 512 x 128 x (128 + 128), output 128 x 128 x 7168. A plain FFN
+ * has three products of 7168 x 18432. A token passes 8 experts and the shared one of 2048 channels,
+ * and a router of 256 columns. */
 static const double attention_weights = 48758784.0 + 4128768 + 16777216 + 117440512;
 static const double plain_weights = 396361728.0, routed_weights = 396361728.0 + 1835008;
 static const double expert_weights = 3.0 * 7168 * 2048;
@@ -64,9 +64,10 @@ static struct erg_layout v3_layout(const long *layers)
 }
 
 /*
- * 671,026,419,200 parameters, 37,552,297,472 of a token. Forward FLOPs of a token: twice the weights
- * of 61 attentions, 3 plain FFNs, 58 mixtures and the head of 7168 x 129280, and half of 2 x 4096 x
- * 128 x (192 + 128) per layer for causal attention. A training step has three times as many.
+ * 671,026,419,200 parameters, 37,552,297,472 of a token. Forward FLOPs of a token: twice the
+ * weights of 61 attentions, 3 plain FFNs, 58 mixtures and the head of 7168 x 129280, and half of 2
+ * x 4096 x 128 x (192 + 128) per layer for causal attention. A training step has three times as
+ * many.
  */
 static void flops_of_a_token(void **state)
 {
@@ -116,8 +117,7 @@ static void a_stage_sums_its_own_layers(void **state)
         const double dense_layers = stage == 0 ? 3 : 0;
         assert_int_equal(cost.dense, dense_layers);
         assert_close(own_s - cost.message_s - (stage == 15 ? parts.head_s : 0),
-                     dense_layers * plain_s +
-                         ((double)v3_layers[stage] - dense_layers) * routed_s,
+                     dense_layers * plain_s + ((double)v3_layers[stage] - dense_layers) * routed_s,
                      1e-12);
         sum += own_s;
         longest = fmax(longest, own_s);
@@ -135,7 +135,8 @@ static void a_stage_sums_its_own_layers(void **state)
     erg_model_free(model);
 }
 
-/* With 5 layers on the first stage, 2 of them with experts, it is the slowest one: its own items. */
+/* With 5 layers on the first stage, 2 of them with experts, it is the slowest one: its own items.
+ */
 static void the_slowest_stage_may_have_both(void **state)
 {
     (void)state;
@@ -194,8 +195,8 @@ static void energy_takes_the_time_of_both(void **state)
     erg_model_free(model);
 }
 
-/* A search finds the fastest of all splits whose first stage has the layers without experts: 2 of 8,
- * the others with 32 experts. */
+/* A search finds the fastest of all splits whose first stage has the layers without experts: 2 of
+ * 8, the others with 32 experts. */
 static void a_search_finds_the_fastest_split(void **state)
 {
     (void)state;
@@ -236,7 +237,8 @@ static void a_search_finds_the_fastest_split(void **state)
             assert_ok(erg_layout_search(&found, &search, &err), &err);
             for (layers[0] = 2; layers[0] < 8; layers[0]++)
                 for (layers[1] = 1; layers[1] < 8; layers[1]++)
-                    for (layers[2] = pipeline > 2; layers[2] < (pipeline > 2 ? 8 : 1); layers[2]++) {
+                    for (layers[2] = pipeline > 2; layers[2] < (pipeline > 2 ? 8 : 1);
+                         layers[2]++) {
                         struct erg_layout layout = v3_layout(layers);
                         struct erg_time time;
                         const long rest = 8 - layers[0] - layers[1] - layers[2];
@@ -314,8 +316,9 @@ static void commands_know_the_model(void **state)
     check_program(line.data, 0, "t=1,c=1,p=16,v=1,b=1,e=32");
     erg_text_release(&line);
     line = with_folder("layout @/job.yaml --gpus 512 --layout t=1,p=32,e=8 2>&1");
-    check_program(line.data, 3, "the first of 32 stages has fewer layers than the 3 of deepseek-ai/"
-                                "DeepSeek-V3 without experts; expected at most 20 stages");
+    check_program(line.data, 3,
+                  "the first of 32 stages has fewer layers than the 3 of deepseek-ai/"
+                  "DeepSeek-V3 without experts; expected at most 20 stages");
     erg_text_release(&line);
     line = with_folder("layout @/job.yaml --gpus 512 --export megatron 2>/dev/null");
     check_program(line.data, 0, "--moe-layer-freq ([0]*3+[1]*58)");

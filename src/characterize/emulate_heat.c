@@ -15,8 +15,8 @@
 static double gradient_j(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
-    const double experts = erg_layout_stage_experts(&emulation->request.time, &emulation->parts,
-                                                    layout, gpu->stage);
+    const double experts =
+        erg_layout_stage_experts(&emulation->request.time, &emulation->parts, layout, gpu->stage);
     return gpu->costs.wire_byte_j *
            (erg_time_gradient_bytes(&emulation->engine, layout) *
                 erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,

@@ -157,8 +157,8 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     const long dense = erg_layout_dense_layers(layout, &emulation->model, gpu->stage, layers);
     const double heads = head ? (backward ? 2 : 1) / 3.0 : 0;
     const struct erg_pass_cost cost =
-        erg_layout_chunk_cost(request, parts, &gpu->costs, layers, dense, backward, head,
-                              recompute, erg_layout_offload(layout, gpu->stage));
+        erg_layout_chunk_cost(request, parts, &gpu->costs, layers, dense, backward, head, recompute,
+                              erg_layout_offload(layout, gpu->stage));
     double time_s = 0; /* time of the passes of layers and head */
     *pass = (struct emulated_pass){
         .own_s = cost.time_s, .energy_j = cost.total_j, .wait_s = cost.wait_s};

@@ -192,9 +192,10 @@ static int place_by_search(struct emulation *emulation, struct erg_error *err)
         for (long i = 0; i < groups; i++) {
             const long stage = (node * groups + i) * size / emulation->ranks;
             layers[i] = (int)erg_layout_stage_layers(layout, emulation->model.layers, stage);
-            more_s[i] = (stage == layout->pipeline - 1 ? emulation->parts.head_s : 0) +
-                        (double)erg_layout_dense_layers(layout, &emulation->model, stage, layers[i]) *
-                            (dense_s - layer_s);
+            more_s[i] =
+                (stage == layout->pipeline - 1 ? emulation->parts.head_s : 0) +
+                (double)erg_layout_dense_layers(layout, &emulation->model, stage, layers[i]) *
+                    (dense_s - layer_s);
         }
         if (erg_slots_place(&request, &found, err) != 0)
             return -1;

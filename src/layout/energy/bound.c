@@ -80,8 +80,8 @@ struct kind {
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
     return a->place == b->place && a->layers == b->layers && a->dense == b->dense &&
-           a->backward == b->backward &&
-           a->head == b->head && a->recompute == b->recompute && a->offload == b->offload;
+           a->backward == b->backward && a->head == b->head && a->recompute == b->recompute &&
+           a->offload == b->offload;
 }
 
 /* Hulls are cached: most stages are equal. */

@@ -37,8 +37,8 @@ void erg_clock_table_init(struct erg_clock_table *table,
     double reached = 0;
     for (int dense = 0; dense < 2; dense++)
         for (int pass = ERG_PASS_FORWARD; pass <= ERG_PASS_BACKWARD; pass++)
-            reached = fmax(reached,
-                           highest.costs.passes[erg_layout_pass_of(pass, dense)].clock_mhz);
+            reached =
+                fmax(reached, highest.costs.passes[erg_layout_pass_of(pass, dense)].clock_mhz);
     int steps = (int)(fmax(0, reached - gpu->search_min_mhz) / gpu->search_step_mhz);
     int wanted = clocks && (int)clocks < steps ? (int)clocks : steps;
     table->rows = erg_xcalloc((size_t)wanted + 2, sizeof *table->rows);

@@ -126,8 +126,8 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
 }
 
 double erg_layout_stage_experts(const struct erg_time_request *request,
-                                const struct erg_time_parts *parts,
-                                const struct erg_layout *layout, long stage)
+                                const struct erg_time_parts *parts, const struct erg_layout *layout,
+                                long stage)
 {
     const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
     const long dense = erg_layout_dense_layers(layout, request->model, stage, layers);
@@ -157,9 +157,9 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
                 .time_s;
         *stalls_s = fmax(*stalls_s, (double)layout->microbatches * parts->ends_s[recompute]);
         const double own_experts = erg_layout_stage_experts(time, parts, layout, stage);
-        end_s = fmax(end_s, own * place->time->gradient_s + own * bytes * byte_s +
-                                own_experts * (place->time->expert_gradient_s +
-                                               expert_bytes * byte_s));
+        end_s =
+            fmax(end_s, own * place->time->gradient_s + own * bytes * byte_s +
+                            own_experts * (place->time->expert_gradient_s + expert_bytes * byte_s));
         sum += own * (double)(next - stage);
         experts += own_experts * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,

@@ -110,7 +110,7 @@ struct erg_layout_work {
         double rates_mhz, rates_dither; /* the clock at which the seconds hold */
         double cap_mhz;                 /* clock at which it draws the cap's power */
     } passes[ERG_PASSES];
-    int pass_count; /* ERG_PASSES, or those before ERG_PASS_DENSE_FORWARD; others are zero */
+    int pass_count;       /* ERG_PASSES, or those before ERG_PASS_DENSE_FORWARD; others are zero */
     double message_bytes; /* of a chunk, one way */
     /* FSDP: the network's work during a forward pass of a layer, during a backward pass, and for a
      * microbatch outside layers. */
@@ -220,8 +220,8 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);
 double erg_layout_stage_experts(const struct erg_time_request *request,
-                                const struct erg_time_parts *parts,
-                                const struct erg_layout *layout, long stage);
+                                const struct erg_time_parts *parts, const struct erg_layout *layout,
+                                long stage);
 
 /* The cost after the pipeline, over all GPUs: waits for copies, sums of gradients, the
  * optimizer. */

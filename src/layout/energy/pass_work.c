@@ -237,8 +237,7 @@ void erg_layout_work_unsharded(struct erg_layout_work *work,
     struct erg_model_ops ops;
     struct erg_pass_work *head = &work->passes[ERG_PASS_HEAD];
     const bool two_kinds = model.experts.dense_layers > 0;
-    *work = (struct erg_layout_work){.pass_count =
-                                         two_kinds ? ERG_PASSES : ERG_PASS_DENSE_FORWARD};
+    *work = (struct erg_layout_work){.pass_count = two_kinds ? ERG_PASSES : ERG_PASS_DENSE_FORWARD};
     fill_layer(work->passes, request, &model, &layer, layout, gpus);
     if (two_kinds) {
         static const double no_experts_s[2] = {0};

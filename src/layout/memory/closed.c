@@ -83,7 +83,8 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     if (sizes->expert_parameters > 0)
         erg_memory_add_experts(
             stage->items, request,
-            (double)(layers - erg_layout_dense_layers(request->layout, request->model, index, layers)) *
+            (double)(layers -
+                     erg_layout_dense_layers(request->layout, request->model, index, layers)) *
                 sizes->expert_parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);

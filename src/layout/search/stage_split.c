@@ -136,10 +136,10 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
                         const struct erg_split_group *own)
 {
     size_t i = 0;
-    while (i < count && (groups[i].layer_s != own->layer_s || groups[i].fixed_s != own->fixed_s ||
-                         groups[i].layer_once_s != own->layer_once_s ||
-                         groups[i].least != own->least ||
-                         groups[i].fixed_once_s != own->fixed_once_s))
+    while (i < count &&
+           (groups[i].layer_s != own->layer_s || groups[i].fixed_s != own->fixed_s ||
+            groups[i].layer_once_s != own->layer_once_s || groups[i].least != own->least ||
+            groups[i].fixed_once_s != own->fixed_once_s))
         i++;
     assert(i < MOST_ALIKE);
     if (i == count)
@@ -280,8 +280,7 @@ static double find_useful(const struct split_problem *at, double limit)
         return INFINITY;
     for (long stage = 0; stage < stages; stage++) {
         long least = rooms[stage].useful - spare;
-        rooms[stage].layers =
-            least > least_layers(at, stage) ? least : least_layers(at, stage);
+        rooms[stage].layers = least > least_layers(at, stage) ? least : least_layers(at, stage);
     }
     for (long stage = 0; stage < stages && offload <= 1; stage += alike_in_memory(at, stage))
         offload = fmax(offload, ratio_for(at, stage, rooms[stage].layers, offload));

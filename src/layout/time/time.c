@@ -38,6 +38,8 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
                             : 0,
         .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
         .shared_bandwidth = cluster->shared_link_bandwidth,
+        .board_gpus = gpu->cap_group,
+        .board_bandwidth = gpu->board_link_bandwidth,
     };
 }
 
@@ -116,22 +118,26 @@ long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus)
     return fewest > node_gpus ? 0 : fewest;
 }
 
-/* A group's bandwidth if collectives reach these shares of link and network. */
-static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
-                              long members)
+double erg_time_link_rate(const struct erg_time_request *request, long stride, long size)
 {
-    double between = within_shared(machine, network * machine->network_bandwidth) * (double)members;
-    link *= machine->link_bandwidth;
-    return members ? fmin(link, between) : link;
+    const struct erg_time_machine *machine = request->machine;
+    const bool on_board =
+        machine->board_bandwidth > 0 && machine->board_gpus % (stride * size) == 0;
+    return request->engine->link_efficiency *
+           (on_board ? machine->board_bandwidth : machine->link_bandwidth);
 }
 
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus)
 {
-    const struct erg_engine *engine = request->engine;
-    return group_bandwidth(
-        request->machine, engine->link_efficiency, engine->network_efficiency,
-        erg_time_fewest_members(request->machine->node_gpus, stride, size, gpus));
+    const struct erg_time_machine *machine = request->machine;
+    const long members = erg_time_fewest_members(machine->node_gpus, stride, size, gpus);
+    const double link = erg_time_link_rate(request, stride, size);
+    if (!members)
+        return link;
+    return fmin(link, within_shared(machine, request->engine->network_efficiency *
+                                                 machine->network_bandwidth) *
+                          (double)members);
 }
 
 /* ---- a pass of a layer ---- */

@@ -49,6 +49,9 @@
  * ones. If the first layers have no experts, a stage's time is the sum over its layers of both
  * kinds.
  *
+ * Groups whose ranks are on one board use its own links (cap_group of the GPU's file); other groups
+ * and messages use the node's.
+ *
  * Not modelled: the embedding (no products), the loss's exchange of statistics, a tied head's sum
  * of two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the
  * rule of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
@@ -97,6 +100,8 @@ struct erg_time_machine {
     double shared_bandwidth; /* of the link that its copies and its messages between nodes share; 0:
                               * none */
     long adapter_gpus;       /* GPUs per network adapter; 0 or 1: not shared */
+    long board_gpus;         /* consecutive GPUs on a board with links of board_bandwidth */
+    double board_bandwidth;  /* 0: boards have no links of their own */
 };
 
 /* `gpu`'s links, and each GPU's share of the network between the cluster's nodes. */
@@ -149,7 +154,8 @@ struct erg_time_hop {
 
 /*
  * One layer and the head for one microbatch, by tensor and context degree. Seconds. If the model's
- * first layers have no experts, `dense` is one of those and the other members are one of the others.
+ * first layers have no experts, `dense` is one of those and the other members are one of the
+ * others.
  */
 struct erg_time_parts {
     double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
@@ -205,6 +211,9 @@ double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg
 
 /* HBM bytes of the optimizer's step per parameter of a GPU. */
 double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
+
+/* Bytes/s of the links between `size` ranks of a node, `stride` apart: of a board if it has all. */
+double erg_time_link_rate(const struct erg_time_request *request, long stride, long size);
 
 /*
  * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, that divide
