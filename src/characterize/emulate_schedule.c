@@ -186,7 +186,7 @@ static void run_set(const struct emulation *emulation, long set, const double *h
 
 /* ---- the end of an iteration ---- */
 
-/* Whether one board has all ranks of a group, given their places. */
+/* One board has all ranks of a group, given their places. */
 static bool is_on_board(const struct emulation *emulation, long first, long stride, long size)
 {
     const long board = emulation->machine.board_gpus;

@@ -21,7 +21,7 @@ double erg_thermal_air(const struct erg_chassis *chassis, unsigned lanes, unsign
 
 #define ERG_SLOTS_BETTER 1e-7 /* a smaller relative gain counts as none */
 
-/* By the first value, and the second where the first ones are equal. */
+/* The first value decides; where those are equal, the second one. */
 bool erg_slots_is_better(const double a[2], const double b[2]);
 
 /* The chassis with slots that are all alike, in air of this temperature. */

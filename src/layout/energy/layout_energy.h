@@ -85,7 +85,7 @@ enum erg_layout_pass {
     ERG_PASS_NORMS, /* their recomputed part, and that of the activation */
     ERG_PASS_ACTIVATION,
     ERG_PASS_HEAD, /* both directions */
-    /* Of a layer without experts, if other layers have them. */
+    /* These are of a layer without experts, if other layers have them. */
     ERG_PASS_DENSE_FORWARD,
     ERG_PASS_DENSE_BACKWARD,
     ERG_PASS_DENSE_NORMS,

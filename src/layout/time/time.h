@@ -337,8 +337,8 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
 
 /*
  * The cost of a stage by its layers: layer_s and fixed_s seconds per microbatch, layer_once_s
- * and fixed_once_s at the iteration's end. What the stage's layers without experts take more or
- * less than the others is part of fixed_s and fixed_once_s. The iteration takes
+ * and fixed_once_s at the iteration's end. The difference between the stage's layers without
+ * experts and the others is part of fixed_s and fixed_once_s. The iteration takes
  *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
  */
 struct erg_time_stage {
