@@ -558,7 +558,7 @@ static void commands_know_the_degree(void **state)
     check_job(own, "layout @/job.yaml --gpus 32 --why t=2,p=2,e=2 --recompute none 2>&1", 3,
               "it fits with");
     check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "layout @/job.yaml --gpus 32 2>&1",
-              1, "3 of the 61 layers of deepseek-ai/DeepSeek-V3 have no experts");
+              3, "GiB more");
     check_job(own, "optimize @/job.yaml 2>&1", 3, "whose operations cannot be run one by one");
 }
 

@@ -226,6 +226,11 @@ static void wrong_gpu_files_are_explained(void **state)
                  "multiple of the 15 MHz");
     assert_fails(erg_gpu_load(&gpu, edited("  leak_per_k:", "  leak_per_k: 0.1"), &err), &err,
                  "run away");
+    assert_fails(erg_gpu_load(&gpu,
+                              edited("  board_power_w:", "  board_power_w: 400\n"
+                                                         "  board_link_bandwidth_gb_s: 900"),
+                              &err),
+                 &err, "expected it with a cap_group of at least 2");
     assert_ok(erg_gpu_load(&gpu, edited("  idle_w:", "  idle_w: 70"), &err), &err);
     assert_close(gpu->idle_power_w, 70, 0);
     erg_gpu_free(gpu);

@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "thermal/slots.h"
+#include "thermal/slots_nodes.h"
 
 static const struct erg_slots_gpu hopper = {
     .lowest_mhz = 300,
@@ -175,72 +175,170 @@ static void the_search_finds_the_best_of_all(void **state)
         assert_true(all_orders ? count == 2520 : count >= 105 && count < 300);
         assert_true(found.exact);
         assert_near(objective(&request, &found.best), least, 1e-6 * least);
-        gains += !isnan(found.heat_share);
+        gains += found.best.time_s < found.given.time_s * (1 - 1e-7) ||
+                 found.best.energy_j < found.given.energy_j * (1 - 1e-7) ||
+                 found.best.hottest_c < found.given.hottest_c * (1 - 1e-7);
         held += found.given.hottest_c > 86.9;
     }
     assert_true(gains > 50 && held > 20);
 }
 
 /* Slots in the order front, rear, front, rear: groups of four in a row are neither. */
-static struct erg_slots_found place_mixed(double inlet_c, const int *layers,
-                                          const struct erg_slots_request *of)
+static struct erg_chassis mixed(double inlet_c)
 {
-    struct erg_chassis chassis = eight(inlet_c);
-    struct erg_slots_request request = *of;
-    struct erg_slots_found found;
-    struct erg_error err;
+    const struct erg_chassis chassis = eight(inlet_c);
     for (int i = 0; i < 8; i++) {
         eight_slots[i].position = i % 2 ? ERG_SLOT_REAR : ERG_SLOT_FRONT;
         eight_slots[i].lane = i / 2;
     }
-    request.chassis = &chassis;
-    request.gpu = hopper;
+    return chassis;
+}
+
+/* Nodes with two groups of one stage each, or as `stage` says. To be released. */
+static struct erg_slots_nodes_found place_mixed(double inlet_c, int nodes, const int *stage,
+                                                const int *layers,
+                                                const struct erg_slots_nodes_request *of)
+{
+    static const int in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct erg_chassis chassis = mixed(inlet_c);
+    struct erg_slots_nodes_request request = *of;
+    struct erg_slots_nodes_found found;
+    struct erg_error err;
+    request.node.chassis = &chassis;
+    request.node.gpu = hopper;
+    request.node.groups = 2;
+    request.node.compute_s = 0.88;
+    request.node.fixed_s = 0.12;
+    request.nodes = nodes;
+    request.stage = stage ? stage : in_order;
     request.layers = layers;
-    request.compute_s = 0.88;
-    request.fixed_s = 0.12;
-    assert_ok(erg_slots_place(&request, &found, &err), &err);
+    assert_ok(erg_slots_place_nodes(&request, &found, &err), &err);
     return found;
 }
 
 static void rules_come_out(void **state)
 {
     (void)state;
-    const int llama[] = {20, 20}, gpt3[] = {12, 12};
-    struct erg_slots_request request = {
-        .groups = 2, .microbatches = 64, .stages = 4, .move_layers = true};
+    const int llama[] = {20, 20, 20, 20}, gpt3[] = {12, 12, 12, 12, 12, 12, 12, 12};
+    const int halves[] = {0, 1, 2, 3};
+    struct erg_slots_nodes_request request = {.node = {.microbatches = 64, .stages = 4},
+                                              .move_layers = true};
     /* Cool: the cap is everything, and no layer moves. */
-    struct erg_slots_found found = place_mixed(29, llama, &request);
-    assert_int_equal(found.best.layers[0], 20);
-    /* Hot: a group lies in one class, and the one in front has a layer more. */
-    found = place_mixed(42, llama, &request);
-    const int front = found.best.layers[0] > 20 ? 0 : 1;
-    for (int i = 0; i < 8; i++)
-        assert_int_equal(found.best.group[i], i % 2 ? 1 - front : front);
-    assert_int_equal(found.best.layers[front], 21);
-    assert_int_equal(found.best.layers[1 - front], 19);
+    struct erg_slots_nodes_found found = place_mixed(29, 2, halves, llama, &request);
+    for (int stage = 0; stage < 4; stage++)
+        assert_int_equal(found.best.layers[stage], 20);
+    erg_slots_nodes_release(&found);
+    /* Hot: a group lies in one class, and the one in front has a layer more, on both nodes. */
+    found = place_mixed(42, 2, halves, llama, &request);
+    for (int n = 0; n < 2; n++) {
+        const int front = found.best.layers[2 * n] > 20 ? 0 : 1;
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(found.best.node[n].group[i], i % 2 ? 1 - front : front);
+        assert_int_equal(found.best.layers[2 * n + front], 21);
+        assert_int_equal(found.best.layers[2 * n + 1 - front], 19);
+    }
     assert_near(100 * (found.best.time_s / found.given.time_s - 1), -2.82, 0.05);
     assert_true(found.heat_share > 0.99);
+    erg_slots_nodes_release(&found);
     /* Twelve layers: one is too much. */
-    request.stages = 8;
-    request.microbatches = 128;
-    found = place_mixed(42, gpt3, &request);
-    assert_int_equal(found.best.layers[0], 12);
+    request.node.stages = 8;
+    request.node.microbatches = 128;
+    found = place_mixed(42, 4, NULL, gpt3, &request);
+    for (int stage = 0; stage < 8; stage++)
+        assert_int_equal(found.best.layers[stage], 12);
+    erg_slots_nodes_release(&found);
     /* Front clocks fall to the pace of the rear: equal time or less, less energy. */
     request.move_layers = false;
-    const struct erg_slots_placement free_clocks = place_mixed(29, gpt3, &request).given;
-    request.pace = true;
-    const struct erg_slots_placement paced = place_mixed(29, gpt3, &request).given;
-    assert_true(paced.time_s <= free_clocks.time_s * (1 + 1e-9));
-    assert_true(paced.energy_j < 0.995 * free_clocks.energy_j);
-    assert_close(paced.clock_mhz[0], paced.clock_mhz[1], 1e-6);
-    assert_true(free_clocks.clock_mhz[0] > free_clocks.clock_mhz[1] + 10);
-    /* What heat has no part in: layers that were split badly. */
-    const int uneven[] = {23, 17};
-    request = (struct erg_slots_request){
-        .groups = 2, .microbatches = 64, .stages = 4, .move_layers = true};
-    found = place_mixed(20, uneven, &request);
-    assert_int_equal(found.best.layers[0], 20);
+    struct erg_slots_nodes_found free_clocks = place_mixed(29, 4, NULL, gpt3, &request);
+    request.node.pace = true;
+    struct erg_slots_nodes_found paced = place_mixed(29, 4, NULL, gpt3, &request);
+    assert_true(paced.given.time_s <= free_clocks.given.time_s * (1 + 1e-9));
+    assert_true(paced.given.energy_j < 0.995 * free_clocks.given.energy_j);
+    const double *clock_mhz = free_clocks.given.node[0].clock_mhz;
+    assert_close(paced.given.node[0].clock_mhz[0], paced.given.node[0].clock_mhz[1], 1e-6);
+    assert_true(clock_mhz[0] > clock_mhz[1] + 10);
+    erg_slots_nodes_release(&free_clocks);
+    erg_slots_nodes_release(&paced);
+    /* What heat has no part in: layers that were split badly, also between nodes. */
+    const int uneven[] = {23, 23, 17, 17};
+    request = (struct erg_slots_nodes_request){.node = {.microbatches = 64, .stages = 4},
+                                               .move_layers = true};
+    found = place_mixed(20, 2, halves, uneven, &request);
+    for (int stage = 0; stage < 4; stage++)
+        assert_int_equal(found.best.layers[stage], 20);
     assert_true(found.heat_share < 0.1);
+    erg_slots_nodes_release(&found);
+}
+
+/* Two replicas of a stage on one node have the same layers, so that one of them behind gains
+ * nothing by a layer less; the second node, with less to do, takes layers of the first. */
+static void replicas_have_the_same_layers(void **state)
+{
+    (void)state;
+    const int stage[] = {0, 0, 1, 1}, layers[] = {20, 20};
+    const double more_s[] = {4, 0};
+    const struct erg_slots_nodes_request request = {
+        .node = {.microbatches = 64, .stages = 2}, .more_s = more_s, .move_layers = true};
+    struct erg_slots_nodes_found found = place_mixed(42, 2, stage, layers, &request);
+    for (int n = 0; n < 2; n++)
+        for (int g = 0; g < 2; g++)
+            assert_int_equal(found.best.node[n].layers[g], found.best.layers[n]);
+    assert_int_equal(found.best.layers[0] + found.best.layers[1], 40);
+    assert_int_equal(found.best.layers[0], 18);
+    erg_slots_nodes_release(&found);
+}
+
+/* The least time of nodes is that of the node which is slowest when each is placed best, and of
+ * placements that hold it the others take the least energy: against all of two nodes of two groups.
+ */
+static void nodes_share_a_pace(void **state)
+{
+    (void)state;
+    const int stage[] = {0, 1, 2, 3};
+    for (int c = 0; c < 20; c++) {
+        const uint64_t key = (uint64_t)c + 1;
+        const double inlet_c = draw(key, 0, 35, 50);
+        int layers[4];
+        for (int i = 0; i < 4; i++)
+            layers[i] = 10 + (int)draw(key, 10 + (uint64_t)i, 0, 6);
+        const struct erg_slots_nodes_request request = {.node = {.microbatches = 32, .stages = 4}};
+        struct erg_slots_nodes_found found = place_mixed(inlet_c, 2, stage, layers, &request);
+        const struct erg_chassis chassis = mixed(inlet_c);
+        double least_s = 0, energy_j = 0;
+        assert_true(found.exact);
+        for (int paced = 0; paced < 2; paced++)
+            for (int n = 0; n < 2; n++) {
+                struct erg_slots_request node = request.node;
+                struct erg_slots_placement all;
+                double own_s = INFINITY, own_j = INFINITY;
+                node.chassis = &chassis;
+                node.gpu = hopper;
+                node.groups = 2;
+                node.layers = &layers[2 * n];
+                node.compute_s = 0.88;
+                node.fixed_s = 0.12;
+                node.other_s = paced ? least_s / (32 + 3) : 0;
+                erg_slots_given(&node, &all);
+                for (unsigned mask = 0; mask < 256; mask++) {
+                    int size = 0;
+                    for (int slot = 0; slot < 8; slot++)
+                        size += all.group[slot] = mask >> slot & 1;
+                    if (size != 4)
+                        continue;
+                    erg_slots_evaluate(&node, &all);
+                    own_s = fmin(own_s, all.time_s);
+                    if (paced && all.time_s <= least_s * (1 + 1e-7))
+                        own_j = fmin(own_j, all.energy_j);
+                }
+                if (!paced)
+                    least_s = fmax(least_s, own_s);
+                else
+                    energy_j += own_j;
+            }
+        assert_close(found.best.time_s, least_s, 1e-6);
+        assert_close(found.best.energy_j, energy_j, 1e-6);
+        erg_slots_nodes_release(&found);
+    }
 }
 
 static void many_groups_are_exchanged(void **state)
@@ -288,6 +386,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_gives_the_tables),
         cmocka_unit_test(rules_come_out),
+        cmocka_unit_test(replicas_have_the_same_layers),
+        cmocka_unit_test(nodes_share_a_pace),
         cmocka_unit_test(many_groups_are_exchanged),
         cmocka_unit_test(the_search_finds_the_best_of_all),
     };

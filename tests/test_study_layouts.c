@@ -268,6 +268,7 @@ static void dies(void **state)
     assert_int_equal(nodes.gpu->cap_group, 2);
     assert_close(erg_gpu_peak_flops(nodes.gpu), 181.05e12, 1e-4);
     assert_near(nodes.gpu->power_cap_w * nodes.gpu->cap_group, 500, 0);
+    assert_near(nodes.gpu->board_link_bandwidth, 200e9, 0);
     assert_non_null(strstr(nodes.gpu->confidence, "nothing was measured"));
     assert_non_null(strstr(model->name, "assumed"));
     assert_near(erg_model_parameters(model), 29843380736.0, 0);
@@ -286,12 +287,45 @@ static void dies(void **state)
     close_nodes(&nodes);
 }
 
+/* The two dies of a board have 200 GB/s, others 50: tensor groups of two ranks use that, larger
+ * ones and pairs of ranks that are two apart do not. */
+static void twins_have_their_own_link(void **state)
+{
+    (void)state;
+    struct nodes nodes = open_nodes("charllm-mi250", NULL, "megatron-mi250");
+    struct erg_model *model = load_model("llama3-30b", 0);
+    struct erg_layout_search search = search_on(&nodes, model, 2048);
+    const struct erg_time_machine *machine = &search.kinds[0].machine;
+    const struct erg_time_request request = {model, nodes.engine, machine};
+    const double reached = nodes.engine->link_efficiency;
+    assert_close(erg_time_group_bandwidth(&request, 1, 2, 32), reached * 200e9, 1e-12);
+    assert_close(erg_time_group_bandwidth(&request, 1, 4, 32), reached * 50e9, 1e-12);
+    assert_close(erg_time_group_bandwidth(&request, 2, 2, 32), reached * 50e9, 1e-12);
+    /* All exposed, a forward pass sums 2 x 2048 x hidden x 2 bytes, half of them sent twice. */
+    struct erg_time_parts parts[2];
+    for (int twins = 0; twins < 2; twins++) {
+        struct erg_layout layout = layout_with(2, 4, 1, ERG_RECOMPUTE_FULL);
+        layout.sequence = 2048;
+        layout.data = 4;
+        search.kinds[0].machine.board_bandwidth = twins ? 200e9 : 0;
+        erg_time_parts_of(&parts[twins], &request, &layout, 32);
+    }
+    const double latency_s = 2 * nodes.engine->collective_latency_s;
+    const double exposed = nodes.engine->tensor_forward;
+    assert_close((parts[1].forward[ERG_TIME_TENSOR] / exposed - latency_s) * 4,
+                 parts[0].forward[ERG_TIME_TENSOR] / exposed - latency_s, 1e-9);
+    assert_close(parts[1].forward[ERG_TIME_TENSOR] / exposed - latency_s,
+                 2 * 2048 * (double)model->hidden * 2 / (reached * 200e9), 1e-9);
+    erg_model_free(model);
+    close_nodes(&nodes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(map_of_memory), cmocka_unit_test(map_by_commands),
         cmocka_unit_test(microbatches),  cmocka_unit_test(other_gpus),
-        cmocka_unit_test(dies),
+        cmocka_unit_test(dies),          cmocka_unit_test(twins_have_their_own_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

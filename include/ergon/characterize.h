@@ -52,6 +52,7 @@ struct erg_characterization_options {
     const char *program; /* the command ergon, which trains points; NULL: from PATH */
     const char *const *others; /* folders of studies, for findings that compare clusters */
     size_t other_count;
+    int32_t lock_clocks; /* 1, with "cuda": locks the SM clocks that points ask for */
 };
 
 /*

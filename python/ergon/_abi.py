@@ -393,6 +393,7 @@ class erg_characterization_options(c.Structure):
         ("program", c.c_char_p),
         ("others", c.c_void_p),
         ("other_count", c.c_size_t),
+        ("lock_clocks", c.c_int32),
     ]
 
 
@@ -1088,7 +1089,7 @@ SIZES = {
     erg_ask_train: 40,
     erg_ask_verify: 56,
     erg_characterization_counts: 64,
-    erg_characterization_options: 136,
+    erg_characterization_options: 144,
     erg_error: 1028,
     erg_frontier: 24,
     erg_grant: 40,
@@ -1155,7 +1156,7 @@ OFFSETS = {
     erg_ask_train: {"size": 0, "job": 8, "options": 16, "best": 24, "watch": 32},
     erg_ask_verify: {"size": 0, "job": 8, "plan": 16, "device": 24, "layers": 32, "repeatable": 40, "watch": 48},
     erg_characterization_counts: {"size": 0, "ran": 8, "ok": 16, "memory": 24, "impossible": 32, "failed": 40, "skipped": 48, "failed_findings": 56},
-    erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88, "list": 96, "device": 104, "program": 112, "others": 120, "other_count": 128},
+    erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88, "list": 96, "device": 104, "program": 112, "others": 120, "other_count": 128, "lock_clocks": 136},
     erg_error: {"status": 0, "message": 4},
     erg_frontier: {"points": 0, "count": 8, "capacity": 16},
     erg_grant: {"size": 0, "socket": 8, "job": 16, "uid": 24, "gpus": 32},

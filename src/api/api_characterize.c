@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct erg_characterization {
     struct erg_characterization_counts counts;
@@ -58,6 +59,7 @@ static int make_input(struct erg_characterize_input *input,
         .other_count = options->other_count,
         .seeded = options->seeded != 0,
         .seed = options->seed,
+        .lock_clocks = options->lock_clocks != 0,
     };
     long jobs;
     if (erg_door_choice(&right, "right", options->right, ERG_WORDS_RIGHT, err) != 0 ||
@@ -66,6 +68,9 @@ static int make_input(struct erg_characterize_input *input,
         erg_door_number(&jobs, "jobs", options->jobs, 4096, err) != 0 ||
         erg_door_amount(&input->transient_s, "transient_s", options->transient_s, err) != 0)
         return -1;
+    if (input->lock_clocks && (!options->device || strcmp(options->device, "cuda") != 0))
+        return erg_fail(err, ERG_USAGE,
+                        "locking clocks needs GPUs of this machine; expected the device cuda");
     input->right = right < 0 ? ERG_RIGHT_EFF_EDP : right;
     input->jobs = options->jobs ? (size_t)jobs : 0;
     return 0;

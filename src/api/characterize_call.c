@@ -144,7 +144,8 @@ static int run_points(struct erg_characterize_call *at, const struct erg_study *
                       struct erg_error *err)
 {
     const bool measures = strcmp(study->measuring.device, "emulated") != 0;
-    struct erg_measure_context measuring = {.program = at->input->program, .folder = at->folder};
+    struct erg_measure_context measuring = {
+        .program = at->input->program, .folder = at->folder, .lock_clocks = at->input->lock_clocks};
     const struct erg_study_run run = {
         .study = study,
         .folder = at->folder,

@@ -16,7 +16,7 @@ struct erg_characterize_input {
     int right;           /* enum erg_figure_right */
     size_t jobs;         /* 0: as many as there are cores */
     const char *program; /* ergon's own, for points that are measured */
-    bool retry, seeded;
+    bool retry, seeded, lock_clocks;
     uint64_t seed;
     double transient_s; /* NaN: none */
     /* Folders of other studies, for findings that compare clusters. */

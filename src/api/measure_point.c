@@ -5,14 +5,17 @@
 #include "characterize/emulate_point.h"
 
 #include "base/interrupt.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "device/clock_group.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/subprocess.h"
 #include "io/yaml.h"
 #include "job/job.h"
 #include "layout/time/time.h"
+#include "train/log/rank_meter.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,6 +28,7 @@
 
 enum { PROBE_STEPS = 4, LEAST_WARM_STEPS = 4, MOST_STEPS = 1000000 };
 static const double train_limit_s = 4 * 3600;
+#define CLOCK_TOLERANCE 0.01 /* a mean clock that differs by less is the one asked for */
 
 struct measured_run {
     const struct erg_measure_context *measuring;
@@ -36,16 +40,26 @@ struct measured_run {
 
 /* ---- what cannot be trained ---- */
 
-static int refuse(const struct erg_study_point *point, struct erg_error *err)
+static bool has_gpus(const struct erg_study_point *point)
 {
-    const char *what = point->model->experts.count              ? "mixtures of experts"
-                       : point->lora_rank                       ? "adapters"
-                       : point->fault_node != ERG_STUDY_NO_NODE ? "faults"
-                       : point->clock_mhz > 0                   ? "clocks that are asked for"
-                       : point->power_w > 0                     ? "power limits"
-                       : point->placement != ERG_STUDY_GIVEN    ? "placements"
-                       : point->machine->cluster->nodes > 1     ? "several nodes"
-                                                                : NULL;
+    return strcmp(point->measuring->device, "host") != 0;
+}
+
+static int refuse(const struct erg_study_point *point, bool lock_clocks, struct erg_error *err)
+{
+    if (point->clock_mhz > 0 && has_gpus(point) && !lock_clocks)
+        return erg_fail(err, ERG_FAILED,
+                        "the point asks for %.0f MHz, and clocks are not changed unasked; expected "
+                        "--lock-clocks",
+                        point->clock_mhz);
+    const char *what = point->model->experts.count                ? "mixtures of experts"
+                       : point->lora_rank                         ? "adapters"
+                       : point->fault_node != ERG_STUDY_NO_NODE   ? "faults"
+                       : point->clock_mhz > 0 && !has_gpus(point) ? "clocks of CPUs"
+                       : point->power_w > 0                       ? "power limits"
+                       : point->placement != ERG_STUDY_GIVEN      ? "placements"
+                       : point->machine->cluster->nodes > 1       ? "several nodes"
+                                                                  : NULL;
     return what ? erg_fail(err, ERG_FAILED,
                            "points are measured on one unchanged machine, without %s", what)
                 : 0;
@@ -80,11 +94,6 @@ static int add_model(struct erg_text *job, const struct erg_model *model, struct
     erg_text_add(job, "\n");
     free(config);
     return 0;
-}
-
-static bool has_gpus(const struct erg_study_point *point)
-{
-    return strcmp(point->measuring->device, "host") != 0;
 }
 
 /* A job with the given steps and interval of log lines, and then one traced step. */
@@ -470,6 +479,55 @@ static int fill_result(const struct measured_run *at, const struct measured_wind
     return 0;
 }
 
+/* ---- clocks ---- */
+
+/* The GPUs of the ranks, locked at a point's clock. */
+struct held_clock {
+    struct erg_gpus *gpus;
+    struct erg_clock_group *group;
+};
+
+static int hold_clock(struct held_clock *held, const struct erg_study_point *point,
+                      struct erg_error *err)
+{
+    const size_t ranks = (size_t)erg_layout_gpus(&point->layout);
+    size_t *members;
+    *held = (struct held_clock){0};
+    if (!(point->clock_mhz > 0))
+        return 0;
+    if (erg_gpus_open(&held->gpus, NULL, err) != 0)
+        return -1;
+    members = erg_xcalloc(ranks, sizeof *members);
+    int status = 0;
+    for (size_t i = 0; i < ranks && status == 0; i++)
+        status = erg_rank_find_gpu(held->gpus, NULL, (int)i, &members[i], err);
+    if (status == 0)
+        status = erg_clock_group_open(&held->group, held->gpus, members, ranks, err);
+    if (status == 0)
+        status = erg_clock_group_set(held->group, (int)point->clock_mhz, err);
+    free(members);
+    return status;
+}
+
+/* The GPUs get their own clocks again; fails if one may still be locked. */
+static int give_clock_back(struct held_clock *held, struct erg_error *err)
+{
+    const int status = erg_clock_group_close(held->group, err);
+    erg_gpus_close(held->gpus);
+    *held = (struct held_clock){0};
+    return status;
+}
+
+/* Says where GPUs did not run at the clock that they were locked at. */
+static void compare_clock(const struct measured_run *at, struct erg_study_result *result)
+{
+    const double asked_mhz = at->point->clock_mhz, had_mhz = result->metrics.clock_mhz;
+    if (asked_mhz > 0 && !(fabs(had_mhz - asked_mhz) <= CLOCK_TOLERANCE * asked_mhz))
+        add_flag(at, result,
+                 erg_arena_printf(at->arena, "locked at %.0f MHz, the GPUs ran at %.0f MHz",
+                                  asked_mhz, had_mhz));
+}
+
 /* ---- a point ---- */
 
 static long round_up(double steps)
@@ -537,11 +595,17 @@ int erg_measure_point(void *context, const struct erg_study_point *point,
     const struct erg_measure_context *measuring = context;
     struct measured_run at = {.measuring = measuring, .point = point, .arena = arena};
     struct erg_text folder = {0};
-    if (refuse(point, err) != 0)
+    if (refuse(point, measuring->lock_clocks, err) != 0)
         return -1;
     erg_text_printf(&folder, "%s/runs/%s", measuring->folder, point->id);
     at.folder = folder.data;
-    int status = measure(&at, result, err);
+    struct held_clock held;
+    struct erg_error later = {0};
+    int status = hold_clock(&held, point, err) || measure(&at, result, err) ? -1 : 0;
+    const int given = give_clock_back(&held, status == 0 ? err : &later);
+    status = status == 0 ? given : status;
+    if (status == 0)
+        compare_clock(&at, result);
     if (status == 0)
         status = emulate_twin(&at, err);
     erg_text_release(&folder);

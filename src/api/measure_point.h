@@ -14,6 +14,8 @@
 struct erg_measure_context {
     const char *program; /* ergon's own */
     const char *folder;  /* of the study */
+    bool lock_clocks;    /* the user asked for it: locks the clocks that points ask for, by
+                          * telemetry/clocks.h, while they are trained */
 };
 
 /* For erg_study_run.point, one at a time; `context`: a struct erg_measure_context. Beside it the

@@ -16,8 +16,7 @@ static double gradient_j(const struct emulation *emulation, const struct emulate
 {
     const struct erg_layout *layout = &emulation->layout;
     const double experts =
-        emulation->parts.expert_parameters *
-        (double)erg_layout_stage_layers(layout, emulation->model.layers, gpu->stage);
+        erg_layout_stage_experts(&emulation->request.time, &emulation->parts, layout, gpu->stage);
     return gpu->costs.wire_byte_j *
            (erg_time_gradient_bytes(&emulation->engine, layout) *
                 erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,

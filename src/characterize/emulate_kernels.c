@@ -76,6 +76,20 @@ static void mix_list(struct erg_emulated_mix *mix, const struct emulation *emula
         mix_op(mix, emulation, &ops->items[i]);
 }
 
+/* The passes of layers of one kind; `mixes`: from their forward pass on. */
+static void mix_layer(struct erg_emulated_mix *mixes, const struct emulation *emulation,
+                      const struct erg_model *model, const struct erg_model_shape *shape)
+{
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, model, shape);
+    mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
+    erg_model_layer_backward(&ops, model, shape);
+    mix_list(&mixes[ERG_PASS_BACKWARD], emulation, &ops);
+    mixes[ERG_PASS_NORMS].norm_bytes = mixes[ERG_PASS_ACTIVATION].other_bytes = 1;
+    mixes[ERG_PASS_NORMS].count[ERG_CATEGORY_LAYERNORM] = 2;
+    mixes[ERG_PASS_ACTIVATION].count[ERG_CATEGORY_MEMORY] = 1;
+}
+
 void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation)
 {
@@ -86,13 +100,11 @@ void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
     memset(mixes, 0, ERG_PASSES * sizeof *mixes);
     shape.sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout);
     model.vocab = erg_layout_vocabulary(&emulation->model, layout->tensor);
-    erg_model_layer_forward(&ops, &model, &shape);
-    mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
-    erg_model_layer_backward(&ops, &model, &shape);
-    mix_list(&mixes[ERG_PASS_BACKWARD], emulation, &ops);
-    mixes[ERG_PASS_NORMS].norm_bytes = mixes[ERG_PASS_ACTIVATION].other_bytes = 1;
-    mixes[ERG_PASS_NORMS].count[ERG_CATEGORY_LAYERNORM] = 2;
-    mixes[ERG_PASS_ACTIVATION].count[ERG_CATEGORY_MEMORY] = 1;
+    mix_layer(mixes, emulation, &model, &shape);
+    if (model.experts.dense_layers > 0) {
+        const struct erg_model dense = erg_model_without_experts(&model);
+        mix_layer(&mixes[ERG_PASS_DENSE_FORWARD], emulation, &dense, &shape);
+    }
     erg_model_head_forward(&ops, &model, &shape);
     mix_list(&mixes[ERG_PASS_HEAD], emulation, &ops);
     erg_model_head_backward(&ops, &model, &shape);
@@ -117,9 +129,13 @@ static double exposed_exchanges(const struct emulation *emulation, enum erg_layo
                                 bool of_experts)
 {
     const struct erg_time_parts *parts = &emulation->parts;
-    const double *items = kind == ERG_PASS_FORWARD    ? parts->forward
-                          : kind == ERG_PASS_BACKWARD ? parts->backward
-                                                      : NULL;
+    const double *const of_passes[ERG_PASSES] = {
+        [ERG_PASS_FORWARD] = parts->forward,
+        [ERG_PASS_BACKWARD] = parts->backward,
+        [ERG_PASS_DENSE_FORWARD] = parts->dense.forward,
+        [ERG_PASS_DENSE_BACKWARD] = parts->dense.backward,
+    };
+    const double *items = of_passes[kind];
     if (kind == ERG_PASS_HEAD)
         return of_experts ? 0 : parts->head[ERG_TIME_TENSOR];
     if (!items)
@@ -232,8 +248,7 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
     for (long i = 0; i < emulation->passes; i++) {
         const struct emulated_pass *pass = &gpu->passes[i];
         const bool backward = i % 2;
-        const struct erg_emulated_mix *mix =
-            &mixes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
+        const struct erg_emulated_mix *mix = &mixes[erg_emulation_spinning_pass(pass, backward)];
         const double all_s = sum_of(mix->comm_s), spin_s = microbatches * pass->spin_s;
         for (int k = 0; all_s > 0 && k < ERG_CATEGORIES; k++)
             add_wait(&kernels->category[k], spin_s * mix->comm_s[k] / all_s, 0,

@@ -21,6 +21,15 @@ struct erg_emulated_mix {
 
 enum erg_kernel_category erg_emulation_exchange_category(enum erg_comm_kind kind);
 
+/* The kind of pass whose last exchange waits for a slower rank: layers with experts follow those
+ * without them. */
+static inline enum erg_layout_pass erg_emulation_spinning_pass(const struct emulated_pass *pass,
+                                                               bool backward)
+{
+    const enum erg_layout_pass own = backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD;
+    return erg_layout_pass_of(own, !(pass->part_s[own] > 0));
+}
+
 /* One for every kind of pass. */
 void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation);

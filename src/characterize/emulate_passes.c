@@ -124,6 +124,27 @@ static double exposed(const double *items)
     return items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] + items[ERG_TIME_EXPERT];
 }
 
+/* The parts of a pass that are layers of one kind. */
+static void add_layers(struct emulated_pass *pass, const struct emulation *emulation,
+                       const struct emulated_rank *gpu, long layers, bool dense, bool backward,
+                       enum erg_recompute recompute)
+{
+    const struct erg_time_parts *parts = &emulation->parts;
+    const double *forward = dense ? parts->dense.forward : parts->forward;
+    const double *items = dense ? parts->dense.backward : parts->backward;
+    const double times = (double)layers;
+    if (!backward || recompute == ERG_RECOMPUTE_FULL)
+        add_part(pass, emulation, gpu, erg_layout_pass_of(ERG_PASS_FORWARD, dense), times,
+                 exposed(forward));
+    if (backward)
+        add_part(pass, emulation, gpu, erg_layout_pass_of(ERG_PASS_BACKWARD, dense), times,
+                 exposed(items));
+    if (backward && erg_recompute_norms(recompute))
+        add_part(pass, emulation, gpu, erg_layout_pass_of(ERG_PASS_NORMS, dense), times, 0);
+    if (backward && erg_recompute_activation(recompute))
+        add_part(pass, emulation, gpu, erg_layout_pass_of(ERG_PASS_ACTIVATION, dense), times, 0);
+}
+
 static void run_pass(struct emulated_pass *pass, const struct emulation *emulation,
                      const struct emulated_rank *gpu,
                      const struct erg_layout_energy_request *request, long chunk, bool backward)
@@ -133,21 +154,17 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     const long layers = erg_layout_chunk_layers(layout, emulation->model.layers, gpu->stage, chunk);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
     const bool head = gpu->stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1;
-    const double times = (double)layers, heads = head ? (backward ? 2 : 1) / 3.0 : 0;
+    const long dense = erg_layout_dense_layers(layout, &emulation->model, gpu->stage, layers);
+    const double heads = head ? (backward ? 2 : 1) / 3.0 : 0;
     const struct erg_pass_cost cost =
-        erg_layout_chunk_cost(request, parts, &gpu->costs, layers, backward, head, recompute,
+        erg_layout_chunk_cost(request, parts, &gpu->costs, layers, dense, backward, head, recompute,
                               erg_layout_offload(layout, gpu->stage));
     double time_s = 0; /* time of the passes of layers and head */
     *pass = (struct emulated_pass){
         .own_s = cost.time_s, .energy_j = cost.total_j, .wait_s = cost.wait_s};
-    if (!backward || recompute == ERG_RECOMPUTE_FULL)
-        add_part(pass, emulation, gpu, ERG_PASS_FORWARD, times, exposed(parts->forward));
-    if (backward)
-        add_part(pass, emulation, gpu, ERG_PASS_BACKWARD, times, exposed(parts->backward));
-    if (backward && erg_recompute_norms(recompute))
-        add_part(pass, emulation, gpu, ERG_PASS_NORMS, times, 0);
-    if (backward && erg_recompute_activation(recompute))
-        add_part(pass, emulation, gpu, ERG_PASS_ACTIVATION, times, 0);
+    add_layers(pass, emulation, gpu, layers - dense, false, backward, recompute);
+    if (dense > 0)
+        add_layers(pass, emulation, gpu, dense, true, backward, recompute);
     if (head)
         add_part(pass, emulation, gpu, ERG_PASS_HEAD, heads, parts->head[ERG_TIME_TENSOR]);
     pass->head_s = heads * gpu->costs.passes[ERG_PASS_HEAD].time_s;

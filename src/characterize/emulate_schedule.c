@@ -186,6 +186,16 @@ static void run_set(const struct emulation *emulation, long set, const double *h
 
 /* ---- the end of an iteration ---- */
 
+/* One board has all ranks of a group, given their places. */
+static bool is_on_board(const struct emulation *emulation, long first, long stride, long size)
+{
+    const long board = emulation->machine.board_gpus;
+    for (long i = 1; i < size && board > 1; i++)
+        if (emulation->places[first + i * stride] / board != emulation->places[first] / board)
+            return false;
+    return board > 1 && emulation->machine.board_bandwidth > 0;
+}
+
 /* Bytes/s of the ring of a group of ranks `stride` apart, given their places: the engine's link
  * rate, or the network shares of as many GPUs as the group has in the node where it has fewest. */
 static double ring_rate(const struct emulation *emulation, long first, long stride, long size)
@@ -199,7 +209,9 @@ static double ring_rate(const struct emulation *emulation, long first, long stri
             fewest = members;
         members = ends ? 1 : members + 1;
     }
-    const double link = erg_time_message_rate(request, false, 0);
+    const double link = is_on_board(emulation, first, stride, size)
+                            ? erg_time_link_rate(request, 1, emulation->machine.board_gpus)
+                            : erg_time_message_rate(request, false, 0);
     const double network = erg_time_message_rate(request, true, emulation->node_gpus);
     return fewest == size ? link : fmin(link, network * (double)fewest);
 }
@@ -212,8 +224,8 @@ static double stage_parameters(const struct emulation *emulation, long stage)
 
 static double expert_parameters(const struct emulation *emulation, long stage)
 {
-    return emulation->parts.expert_parameters *
-           (double)erg_layout_stage_layers(&emulation->layout, emulation->model.layers, stage);
+    return erg_layout_stage_experts(&emulation->request.time, &emulation->parts, &emulation->layout,
+                                    stage);
 }
 
 /* Bytes/s of the slowest ring of ranks of a stage that hold the same weights. */

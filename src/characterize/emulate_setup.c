@@ -178,17 +178,24 @@ static int place_by_search(struct emulation *emulation, struct erg_error *err)
         .stages = (int)layout->pipeline,
         .goal = ERG_SLOTS_TIME,
     };
+    double dense_s = 0;
     for (int i = ERG_PASS_FORWARD; i <= ERG_PASS_BACKWARD; i++) {
+        const struct erg_pass_work *dense = &passes[erg_layout_pass_of(i, true)];
         request.compute_s += passes[i].product_s;
         request.fixed_s += passes[i].memory_s + passes[i].fixed_s;
+        dense_s += dense->product_s + dense->memory_s + dense->fixed_s;
     }
+    const double layer_s = request.compute_s + request.fixed_s;
     for (long node = 0; node < emulation->nodes; node++) {
         struct erg_slots_found found;
         long taken[ERG_CHASSIS_GPUS] = {0};
         for (long i = 0; i < groups; i++) {
             const long stage = (node * groups + i) * size / emulation->ranks;
             layers[i] = (int)erg_layout_stage_layers(layout, emulation->model.layers, stage);
-            more_s[i] = stage == layout->pipeline - 1 ? emulation->parts.head_s : 0;
+            more_s[i] =
+                (stage == layout->pipeline - 1 ? emulation->parts.head_s : 0) +
+                (double)erg_layout_dense_layers(layout, &emulation->model, stage, layers[i]) *
+                    (dense_s - layer_s);
         }
         if (erg_slots_place(&request, &found, err) != 0)
             return -1;

@@ -156,19 +156,22 @@ static double add_embedding(const struct tracing *at, bool backward, double at_s
 static void add_pass(const struct tracing *at, const struct emulated_phase *phase, double start_s,
                      size_t received, size_t *last)
 {
-    static const enum erg_layout_pass order[ERG_PASSES] = {
-        ERG_PASS_HEAD, ERG_PASS_FORWARD, ERG_PASS_NORMS, ERG_PASS_ACTIVATION, ERG_PASS_BACKWARD};
+    /* Layers with experts follow those without in the forward pass, and precede them in the
+     * backward pass; so do the layers and the head. */
+    static const enum erg_layout_pass orders[2][ERG_PASSES] = {
+        {ERG_PASS_DENSE_FORWARD, ERG_PASS_FORWARD, ERG_PASS_HEAD},
+        {ERG_PASS_HEAD, ERG_PASS_FORWARD, ERG_PASS_NORMS, ERG_PASS_ACTIVATION, ERG_PASS_BACKWARD,
+         ERG_PASS_DENSE_FORWARD, ERG_PASS_DENSE_NORMS, ERG_PASS_DENSE_ACTIVATION,
+         ERG_PASS_DENSE_BACKWARD}};
     const struct emulated_pass *pass = &at->gpu->passes[phase->pass];
     const bool backward = phase->pass % 2;
-    const enum erg_layout_pass spins = backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD;
+    const enum erg_layout_pass spins = erg_emulation_spinning_pass(pass, backward);
+    const int kinds = backward ? ERG_PASSES : 3;
     const size_t first = at->trace->count;
     const bool embeds = at->gpu->stage == 0 && phase->pass < 2;
     double now_s = embeds && !backward ? add_embedding(at, false, start_s, last) : start_s;
-    for (int i = 0; i < ERG_PASSES; i++) {
-        /* The head follows the layers in the forward pass, and precedes them in the backward
-         * pass. */
-        const enum erg_layout_pass kind =
-            backward ? order[i] : order[i + 1 < ERG_PASSES ? i + 1 : 0];
+    for (int i = 0; i < kinds; i++) {
+        const enum erg_layout_pass kind = orders[backward][i];
         const double times = pass->part_s[kind] / at->gpu->costs.passes[kind].time_s;
         if (pass->part_s[kind] > 0)
             now_s = add_part(at, kind, times, kind == spins ? pass->spin_s : 0, now_s, last);

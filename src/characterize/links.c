@@ -119,10 +119,25 @@ static void count_parameters(struct parameters *into, const struct erg_model_ops
 
 /* One microbatch on one GPU. */
 struct work {
-    struct wires layer, layer_again; /* both directions; a repeated forward pass */
+    struct of_layer {
+        struct wires both, again; /* both directions; a repeated forward pass */
+        struct parameters parameters;
+    } layer, dense; /* of either kind; dense: without experts, if others have them */
     struct wires embedding, head;
-    struct parameters of_layer, of_embedding, of_head;
+    struct parameters of_embedding, of_head;
 };
+
+static void count_layer(struct of_layer *layer, const struct erg_model *model,
+                        const struct erg_model_shape *shape)
+{
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, model, shape);
+    add_ops(&layer->both, &ops, 1);
+    add_ops(&layer->again, &ops, 1);
+    count_parameters(&layer->parameters, &ops, model);
+    erg_model_layer_backward(&ops, model, shape);
+    add_ops(&layer->both, &ops, 1);
+}
 
 static void vocabulary_only(struct wires *wires)
 {
@@ -139,12 +154,10 @@ static void work_init(struct work *work, const struct erg_links_request *request
     shape.sequence_parallel = request->engine->sequence_parallel && !erg_layout_is_sharded(layout);
     struct erg_model_ops ops;
     *work = (struct work){0};
-    erg_model_layer_forward(&ops, &model, &shape);
-    add_ops(&work->layer, &ops, 1);
-    add_ops(&work->layer_again, &ops, 1);
-    count_parameters(&work->of_layer, &ops, &model);
-    erg_model_layer_backward(&ops, &model, &shape);
-    add_ops(&work->layer, &ops, 1);
+    const struct erg_model dense = erg_model_without_experts(&model);
+    count_layer(&work->layer, &model, &shape);
+    if (model.experts.dense_layers > 0)
+        count_layer(&work->dense, &dense, &shape);
     erg_model_embedding_forward(&ops, &model, &shape);
     add_ops(&work->embedding, &ops, 1);
     count_parameters(&work->of_embedding, &ops, &model);
@@ -165,6 +178,13 @@ static void add_wires(struct wires *wires, const struct wires *more, double time
         wires->bytes[kind] += times * more->bytes[kind];
 }
 
+static void add_layers(struct wires *wires, const struct of_layer *layer, double times, bool again)
+{
+    add_wires(wires, &layer->both, times);
+    if (again)
+        add_wires(wires, &layer->again, times);
+}
+
 /* Bytes that a GPU of a stage sends in exchanges inside layers, embedding and head, in an
  * iteration. */
 static void stage_wires(struct wires *wires, const struct work *work,
@@ -172,12 +192,12 @@ static void stage_wires(struct wires *wires, const struct work *work,
 {
     const struct erg_layout *layout = request->layout;
     const double microbatches = (double)layout->microbatches;
-    const double layers =
-        (double)erg_layout_stage_layers(layout, request->model->layers, stage) * microbatches;
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    const long dense = erg_layout_dense_layers(layout, request->model, stage, layers);
+    const bool again = erg_layout_recompute(layout, stage) == ERG_RECOMPUTE_FULL;
     *wires = (struct wires){0};
-    add_wires(wires, &work->layer, layers);
-    if (erg_layout_recompute(layout, stage) == ERG_RECOMPUTE_FULL)
-        add_wires(wires, &work->layer_again, layers);
+    add_layers(wires, &work->layer, (double)(layers - dense) * microbatches, again);
+    add_layers(wires, &work->dense, (double)dense * microbatches, again);
     if (stage == 0)
         add_wires(wires, &work->embedding, microbatches);
     if (stage == layout->pipeline - 1)
@@ -197,9 +217,11 @@ static struct parameters stage_parameters(const struct work *work,
 {
     const struct erg_layout *layout = request->layout;
     const long last = layout->pipeline - 1;
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    const long dense = erg_layout_dense_layers(layout, request->model, stage, layers);
     struct parameters sum = {0};
-    add_parameters(&sum, &work->of_layer,
-                   (double)erg_layout_stage_layers(layout, request->model->layers, stage));
+    add_parameters(&sum, &work->layer.parameters, (double)(layers - dense));
+    add_parameters(&sum, &work->dense.parameters, (double)dense);
     if (stage == 0)
         add_parameters(&sum, &work->of_embedding, 1);
     if (stage == last && (last > 0 || !request->model->tied))

@@ -9,7 +9,7 @@
 struct characterize_values {
     const char *output, *only, *figures, *redraw, *right, *sensor, *device;
     struct erg_option_list others;
-    bool list, check, retry;
+    bool list, check, retry, lock_clocks;
     long jobs;
     double transient_s;
 };
@@ -26,6 +26,10 @@ static const struct erg_option options[] = {
      .default_text = "emulated",
      .help = "emulated: emulate each point; host, cuda: train each point on this machine and "
              "emulate it as well"},
+    {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
+     .help =
+         "with --device cuda: lock the GPUs' SM clocks at those that points ask for, and unlock "
+         "them after each point (needs permission)"},
     {"jobs", 'j', ERG_OPTION_LONG, "N", AT(jobs), 1, 4096,
      .help = "points to run at a time (default: the number of cores)"},
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
@@ -73,6 +77,7 @@ static int make_input(struct erg_characterization_options *input, const struct e
         .right = values->right,
         .jobs = erg_given_number(values->jobs),
         .retry = values->retry,
+        .lock_clocks = values->lock_clocks,
         .seeded = call->common.seed != ERG_NOT_GIVEN,
         .seed = (uint64_t)call->common.seed,
         .transient_s = erg_given_amount(values->transient_s),

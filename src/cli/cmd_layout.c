@@ -56,8 +56,8 @@ static const struct erg_option options[] = {
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "compare this layout with the best: what makes it slower, or why it is not allowed"},
     {"slots", 0, ERG_OPTION_FLAG, NULL, AT(slots),
-     .help = "print which slots of a node the groups of the best layout take, and their layers; "
-             "uses the cluster's chassis"},
+     .help = "print which slots of each node the groups of the best layout take, and the layers of "
+             "each stage; uses the cluster's chassis"},
     {"planner", 'a', ERG_OPTION_WORD, "WHOSE", AT(planner), .words = ERG_WORDS_PLANNER,
      .default_text = "ergon",
      .help = "arena: the published planner of the cluster scheduler Arena, for 1, 2, 4, 8 or 16 "

@@ -121,7 +121,10 @@
 static const cyaml_schema_field_t datasheet_fields[] = {
     DATASHEET_WHOLES(INTEGER) DATASHEET_NUMBERS(FIELD)
         CYAML_FIELD_FLOAT("peak_tflops", CYAML_FLAG_OPTIONAL, struct erg_gpu, stated_flops),
-    CYAML_FIELD_INT("cap_group", CYAML_FLAG_OPTIONAL, struct erg_gpu, cap_group), CYAML_FIELD_END};
+    CYAML_FIELD_INT("cap_group", CYAML_FLAG_OPTIONAL, struct erg_gpu, cap_group),
+    CYAML_FIELD_FLOAT("board_link_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_gpu,
+                      board_link_bandwidth),
+    CYAML_FIELD_END};
 static const cyaml_schema_field_t search_fields[] = {SEARCH_WHOLES(INTEGER) CYAML_FIELD_END};
 static const cyaml_schema_field_t compute_fields[] = {
     COMPUTE_WHOLES(INTEGER) COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
@@ -226,12 +229,22 @@ static int finish_peak(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct 
 
 /* Likewise: one GPU alone is what it is. */
 static const char group_key[] = "datasheet.cap_group";
+static const char board_link_key[] = "datasheet.board_link_bandwidth_gb_s";
 
 static int finish_group(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
 {
     if (!erg_yaml_has(yaml, group_key))
         gpu->cap_group = 1;
-    return erg_yaml_check_range(yaml, group_key, gpu->cap_group, 1, 64, err);
+    if (erg_yaml_check_range(yaml, group_key, gpu->cap_group, 1, 64, err) != 0)
+        return -1;
+    if (!erg_yaml_has(yaml, board_link_key))
+        return 0;
+    if (gpu->cap_group == 1)
+        return erg_yaml_fail(yaml, board_link_key, err,
+                             "expected it with a cap_group of at least 2, the GPUs of a board");
+    const double least = 1e-9 * gpu->link_bandwidth, own = gpu->board_link_bandwidth;
+    gpu->board_link_bandwidth *= 1e9;
+    return erg_yaml_check_range(yaml, board_link_key, own, least, 1e6, err);
 }
 
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
@@ -331,6 +344,8 @@ uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
     uint64_t hash = erg_hash_text(gpu->name);
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         hash = erg_hash_u64(hash, (uint64_t)integers[i]);
+    if (gpu->board_link_bandwidth > 0)
+        hash = erg_hash_u64(hash, (uint64_t)gpu->board_link_bandwidth);
     return erg_quantities_hash(gpu, quantities, hash);
 }
 
@@ -362,6 +377,7 @@ int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, str
             copy_member(gpu, board, quantities[i].offset, sizeof(double));
     gpu->stated_flops = board->stated_flops;
     gpu->cap_group = board->cap_group;
+    gpu->board_link_bandwidth = board->board_link_bandwidth;
     return 0;
 }
 
@@ -411,6 +427,10 @@ static void write_section(struct writer *writer, const char *section)
     if (in_section(group_key, section) && writer->gpu->cap_group > 1) {
         snprintf(value, sizeof value, "%d", writer->gpu->cap_group);
         write_line(writer, group_key, OFFSET(cap_group), value);
+    }
+    if (in_section(board_link_key, section) && writer->gpu->board_link_bandwidth > 0) {
+        snprintf(value, sizeof value, "%.6g", 1e-9 * writer->gpu->board_link_bandwidth);
+        write_line(writer, board_link_key, OFFSET(board_link_bandwidth), value);
     }
 }
 

@@ -36,6 +36,8 @@ struct erg_gpu {
     /* This number of consecutive GPUs of a node are one board, whose power cap is that of all of
      * them together: one GPU may draw the power that the others leave. */
     int cap_group;
+    double board_link_bandwidth; /* between the GPUs of a board, one direction, bytes/s; 0: that of
+                                  * other links */
 
     /* The clocks a search considers. */
     int search_max_mhz, search_min_mhz, search_step_mhz;

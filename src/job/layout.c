@@ -254,6 +254,15 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
     return 0;
 }
 
+long erg_layout_dense_layers(const struct erg_layout *layout, const struct erg_model *model,
+                             long stage, long layers)
+{
+    long left = model->experts.dense_layers;
+    for (long before = 0; before < stage && left > 0; before++)
+        left -= erg_layout_stage_layers(layout, model->layers, before);
+    return left < 0 ? 0 : left < layers ? left : layers;
+}
+
 int erg_layout_check_lora(const struct erg_model *model, struct erg_error *err)
 {
     if (model->lora.rank == 0 || (!model->experts.count && !model->latent.keys))

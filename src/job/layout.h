@@ -143,6 +143,10 @@ static inline long erg_layout_stage_layers(const struct erg_layout *layout, long
     return sum;
 }
 
+/* The number of a stage's `layers` that are among the model's first ones without experts. */
+long erg_layout_dense_layers(const struct erg_layout *layout, const struct erg_model *model,
+                             long stage, long layers);
+
 static inline long erg_layout_gpus(const struct erg_layout *layout)
 {
     return layout->tensor * layout->context * layout->pipeline * layout->data;

@@ -1,9 +1,8 @@
 /*
- * Chooses the slots of a node for each tensor group, and the layers of each group, since GPUs in
- * different slots are not equally cool.
+ * Chooses the slots of a node for each tensor group, since GPUs in different slots are not equally
+ * cool; slots_nodes.h does so for several nodes, and moves layers.
  *
- * A pipeline has one tensor group per stage. The groups of one node are placed; all nodes are
- * alike. The time of a stage for a microbatch is that of its slowest GPU, and an iteration takes
+ * The time of a stage for a microbatch is that of its slowest GPU, and an iteration takes
  * (microbatches + stages - 1) times that of the slowest stage. Powers, temperatures and clocks
  * depend on each other and are solved together. Each GPU runs at the highest clock that its power
  * cap and the chassis' limit allow, and draws waiting power for the rest of the time.
@@ -42,9 +41,8 @@ struct erg_slots_request {
     int microbatches, stages;
     double other_s; /* time of the slowest stage of other nodes, per microbatch; 0: none */
     enum erg_slots_goal goal;
-    bool pace;        /* lower the clock of a GPU that would wait, as far as the slowest stage
-                       * allows */
-    bool move_layers; /* move layers between the groups of the node; each keeps at least one */
+    bool pace; /* lower the clock of a GPU that would wait, as far as the slowest stage
+                * allows */
 };
 
 /* A placement and its results. */
@@ -66,20 +64,20 @@ void erg_slots_evaluate(const struct erg_slots_request *request,
 void erg_slots_given(const struct erg_slots_request *request,
                      struct erg_slots_placement *placement);
 
+/* The group with the most layers takes the coolest slots, and so on; computes no results. */
+void erg_slots_cold_first(const struct erg_slots_request *request,
+                          struct erg_slots_placement *placement);
+
 struct erg_slots_found {
     struct erg_slots_placement given, best;
     bool exact;    /* all placements of the given layers were evaluated */
     size_t looked; /* number of placements evaluated */
-    /* The share of the gain that exists only because slots are not equally cool; NAN without a
-     * gain. */
-    double heat_share;
 };
 
 /*
  * Evaluates all distinct placements, up to about ten thousand; lanes that are alike count once.
- * Beyond that it exchanges slots until no exchange helps. With move_layers, it optimizes layers and
- * slots in turn, at most three times. ERG_FAILED if groups do not fill the slots evenly, or if the
- * chassis has a regulated fan or the proportional law.
+ * Beyond that it exchanges slots until no exchange helps. ERG_FAILED if groups do not fill the
+ * slots evenly, or if the chassis has a regulated fan or the proportional law.
  */
 int erg_slots_place(const struct erg_slots_request *request, struct erg_slots_found *found,
                     struct erg_error *err);

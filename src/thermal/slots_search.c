@@ -1,13 +1,12 @@
-/* Searches the best placement: all of them, or exchanges of slots; and moves layers between
- * groups. */
+/* Searches the best placement: all of them, or exchanges of slots. */
 #include "thermal/slots.h"
+#include "thermal/thermal_internal.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-enum { MOST_PLACEMENTS = 20000, MOST_TURNS = 3 };
-static const double better = 1e-7; /* a smaller gain counts as none */
+enum { MOST_PLACEMENTS = 20000 };
 
 struct slots_search {
     const struct erg_slots_request *request;
@@ -15,8 +14,7 @@ struct slots_search {
     int lanes[ERG_CHASSIS_GPUS], lane_count; /* the lanes in use */
     bool like_before[ERG_CHASSIS_GPUS];      /* a lane is like the one before it */
     struct erg_slots_placement tried;
-    int layers[ERG_CHASSIS_GPUS]; /* start of every placement */
-    int left[ERG_CHASSIS_GPUS];   /* slots that a group still needs */
+    int left[ERG_CHASSIS_GPUS]; /* slots that a group still needs */
 };
 
 /* ---- comparison ---- */
@@ -29,69 +27,28 @@ static void objectives(const struct erg_slots_request *request,
     values[1] = heat || energy ? of->time_s : of->energy_j;
 }
 
+bool erg_slots_is_better(const double a[2], const double b[2])
+{
+    if (a[0] < b[0] * (1 - ERG_SLOTS_BETTER))
+        return true;
+    return a[0] <= b[0] * (1 + ERG_SLOTS_BETTER) && a[1] < b[1] * (1 - ERG_SLOTS_BETTER);
+}
+
 static bool is_better(const struct erg_slots_request *request, const struct erg_slots_placement *a,
                       const struct erg_slots_placement *b)
 {
     double first[2], second[2];
     objectives(request, a, first);
     objectives(request, b, second);
-    if (first[0] < second[0] * (1 - better))
-        return true;
-    return first[0] <= second[0] * (1 + better) && first[1] < second[1] * (1 - better);
+    return erg_slots_is_better(first, second);
 }
 
-static void look_once(struct slots_search *at)
+static void look(struct slots_search *at)
 {
     erg_slots_evaluate(at->request, &at->tried);
     at->found->looked++;
     if (is_better(at->request, &at->tried, &at->found->best))
         at->found->best = at->tried;
-}
-
-/*
- * Distributes layers so that the slowest group is as fast as possible at the present clocks: each
- * layer goes to the group that is fastest with it. Returns true if any layer moved.
- */
-static bool balance(struct slots_search *at)
-{
-    const struct erg_slots_request *request = at->request;
-    double layer_s[ERG_CHASSIS_GPUS] = {0};
-    int layers[ERG_CHASSIS_GPUS], left = -request->groups;
-    for (unsigned slot = 0; slot < request->chassis->gpus; slot++) {
-        double *own_s = &layer_s[at->tried.group[slot]];
-        *own_s = fmax(*own_s,
-                      request->compute_s * request->gpu.reference_mhz / at->tried.clock_mhz[slot] +
-                          request->fixed_s);
-    }
-    for (int g = 0; g < request->groups; g++) {
-        left += at->tried.layers[g];
-        layers[g] = 1;
-    }
-    assert(left >= 0); /* each group had at least one layer */
-    for (; left > 0; left--) {
-        int fastest = 0;
-        double least_s = INFINITY;
-        for (int g = 0; g < request->groups; g++) {
-            const double more_s = request->more_s ? request->more_s[g] : 0;
-            const double own_s = (layers[g] + 1) * layer_s[g] + more_s;
-            if (own_s < least_s * (1 - better)) {
-                least_s = own_s;
-                fastest = g;
-            }
-        }
-        layers[fastest]++;
-    }
-    const size_t bytes = (size_t)request->groups * sizeof *layers;
-    const bool moved = memcmp(layers, at->tried.layers, bytes) != 0;
-    memcpy(at->tried.layers, layers, bytes);
-    return moved;
-}
-
-static void look(struct slots_search *at)
-{
-    look_once(at);
-    for (int turn = 0; turn < MOST_TURNS && at->request->move_layers && balance(at); turn++)
-        look_once(at);
 }
 
 /* ---- all placements ---- */
@@ -155,7 +112,6 @@ static void look_at_all(struct slots_search *at, unsigned slot)
 {
     if (slot == at->request->chassis->gpus) {
         if (is_first_of_its_kind(at)) {
-            memcpy(at->tried.layers, at->layers, sizeof at->layers);
             look(at);
         }
         return;
@@ -182,6 +138,37 @@ static double count_placements(const struct slots_search *at)
     return exp(count);
 }
 
+void erg_slots_cold_first(const struct erg_slots_request *request,
+                          struct erg_slots_placement *placement)
+{
+    const unsigned n = request->chassis->gpus, size = n / (unsigned)request->groups;
+    double power_w[ERG_CHASSIS_GPUS], temperature_c[ERG_CHASSIS_GPUS];
+    bool has_slot[ERG_CHASSIS_GPUS] = {false}, is_placed[ERG_CHASSIS_GPUS] = {false};
+    for (unsigned slot = 0; slot < n; slot++)
+        power_w[slot] = request->gpu.cap_w;
+    erg_thermal_steady(request->chassis, power_w, temperature_c);
+    for (int turn = 0; turn < request->groups; turn++) {
+        int heaviest = -1;
+        for (int g = 0; g < request->groups; g++)
+            if (!is_placed[g] && (heaviest < 0 || request->layers[g] > request->layers[heaviest]))
+                heaviest = g;
+        assert(heaviest >= 0);
+        is_placed[heaviest] = true;
+        for (unsigned i = 0; i < size; i++) {
+            int coolest = -1;
+            for (int slot = 0; slot < (int)n; slot++)
+                if (!has_slot[slot] &&
+                    (coolest < 0 ||
+                     temperature_c[slot] < temperature_c[coolest] - ERG_SLOTS_BETTER))
+                    coolest = slot;
+            assert(coolest >= 0); /* the groups fill the slots evenly */
+            has_slot[coolest] = true;
+            placement->group[coolest] = heaviest;
+        }
+    }
+    memcpy(placement->layers, request->layers, (size_t)request->groups * sizeof *request->layers);
+}
+
 /* ---- exchanges ---- */
 
 static void exchange(struct slots_search *at)
@@ -202,71 +189,20 @@ static void exchange(struct slots_search *at)
     } while (is_better(at->request, &at->found->best, &from));
 }
 
-/* The group with the most work takes the coolest slots, and so on. */
-static void look_at_cold_first(struct slots_search *at)
-{
-    const struct erg_slots_request *request = at->request;
-    const unsigned n = request->chassis->gpus, size = n / (unsigned)request->groups;
-    const struct erg_slots_placement *given = &at->found->given;
-    double power_w[ERG_CHASSIS_GPUS], temperature_c[ERG_CHASSIS_GPUS];
-    bool has_slot[ERG_CHASSIS_GPUS] = {false}, is_placed[ERG_CHASSIS_GPUS] = {false};
-    for (unsigned slot = 0; slot < n; slot++)
-        power_w[slot] = request->gpu.cap_w;
-    erg_thermal_steady(request->chassis, power_w, temperature_c);
-    at->tried = *given;
-    for (int turn = 0; turn < request->groups; turn++) {
-        int heaviest = -1;
-        for (int g = 0; g < request->groups; g++)
-            if (!is_placed[g] && (heaviest < 0 || given->layers[g] > given->layers[heaviest]))
-                heaviest = g;
-        assert(heaviest >= 0);
-        is_placed[heaviest] = true;
-        for (unsigned i = 0; i < size; i++) {
-            int coolest = -1;
-            for (int slot = 0; slot < (int)n; slot++)
-                if (!has_slot[slot] &&
-                    (coolest < 0 || temperature_c[slot] < temperature_c[coolest] - better))
-                    coolest = slot;
-            assert(coolest >= 0); /* the groups fill the slots evenly */
-            has_slot[coolest] = true;
-            at->tried.group[coolest] = heaviest;
-        }
-    }
-    look(at);
-}
-
 static void place_slots(struct slots_search *at)
 {
     at->found->exact = count_placements(at) <= MOST_PLACEMENTS;
     if (!at->found->exact) {
         exchange(at);
-        look_at_cold_first(at);
+        erg_slots_cold_first(at->request, &at->tried);
+        look(at);
         exchange(at);
         return;
     }
-    memcpy(at->layers, at->found->best.layers, sizeof at->layers);
+    at->tried = at->found->best;
     for (int g = 0; g < at->request->groups; g++)
         at->left[g] = (int)at->request->chassis->gpus / at->request->groups;
     look_at_all(at, 0);
-}
-
-/* Moves one layer from one group to another, while that helps. */
-static void move_layers(struct slots_search *at)
-{
-    const int groups = at->request->groups;
-    struct erg_slots_placement from;
-    do {
-        from = at->found->best;
-        for (int a = 0; a < groups; a++)
-            for (int b = 0; b < groups; b++) {
-                if (a == b || from.layers[a] < 2)
-                    continue;
-                at->tried = from;
-                at->tried.layers[a]--;
-                at->tried.layers[b]++;
-                look(at);
-            }
-    } while (is_better(at->request, &at->found->best, &from));
 }
 
 /* ---- public function ---- */
@@ -282,37 +218,18 @@ void erg_slots_given(const struct erg_slots_request *request, struct erg_slots_p
     erg_slots_evaluate(request, placement);
 }
 
-/* The relative gain of the best placement, and the gain that its layers would have in slots that
- * are all alike. */
-static double share_of_heat(const struct erg_slots_request *request,
-                            const struct erg_slots_found *found)
+void erg_slots_alike(struct erg_chassis *alike, struct erg_chassis_slot slots[ERG_CHASSIS_GPUS],
+                     const struct erg_chassis *chassis, double mean_c)
 {
-    struct erg_chassis_slot slots[ERG_CHASSIS_GPUS];
-    struct erg_chassis alike = *request->chassis;
-    struct erg_slots_request other = *request;
-    struct erg_slots_placement given = found->given, best = found->best;
-    double before[2], after[2], mean_c = 0;
-    objectives(request, &given, before);
-    objectives(request, &best, after);
-    const double gain = 1 - after[0] / before[0];
-    if (!(gain > better))
-        return NAN;
-    for (unsigned g = 0; g < alike.gpus; g++)
-        mean_c += given.temperature_c[g] / alike.gpus;
-    for (unsigned g = 0; g < alike.gpus; g++)
+    *alike = *chassis;
+    for (unsigned g = 0; g < alike->gpus; g++)
         slots[g] = (struct erg_chassis_slot){.position = ERG_SLOT_FRONT,
                                              .lane = (int)g,
                                              .sink = (int)g,
                                              .die_k_per_w = 1e-4,
                                              .sink_k_per_w = 1e-4};
-    alike.slots = slots;
-    alike.inlet_c = fmin(mean_c, alike.limit.hold_c - 1);
-    other.chassis = &alike;
-    erg_slots_evaluate(&other, &given);
-    erg_slots_evaluate(&other, &best);
-    objectives(request, &given, before);
-    objectives(request, &best, after);
-    return 1 - (1 - after[0] / before[0]) / gain;
+    alike->slots = slots;
+    alike->inlet_c = fmin(mean_c, alike->limit.hold_c - 1);
 }
 
 static int check(const struct erg_slots_request *request, struct erg_error *err)
@@ -341,14 +258,6 @@ int erg_slots_place(const struct erg_slots_request *request, struct erg_slots_fo
     erg_slots_given(request, &found->given);
     found->best = found->given;
     find_lanes(&at);
-    for (int turn = 0; turn < MOST_TURNS; turn++) {
-        const struct erg_slots_placement before = found->best;
-        place_slots(&at);
-        if (request->move_layers)
-            move_layers(&at);
-        if (!request->move_layers || !is_better(request, &found->best, &before))
-            break;
-    }
-    found->heat_share = share_of_heat(request, found);
+    place_slots(&at);
     return 0;
 }

@@ -17,4 +17,15 @@ unsigned erg_thermal_lanes(const struct erg_chassis *chassis);
 double erg_thermal_air(const struct erg_chassis *chassis, unsigned lanes, unsigned slot,
                        unsigned from);
 
+/* ---- comparison of placements (slots_search.c) ---- */
+
+#define ERG_SLOTS_BETTER 1e-7 /* a smaller relative gain counts as none */
+
+/* The first value decides; where those are equal, the second one. */
+bool erg_slots_is_better(const double a[2], const double b[2]);
+
+/* The chassis with slots that are all alike, in air of this temperature. */
+void erg_slots_alike(struct erg_chassis *alike, struct erg_chassis_slot slots[ERG_CHASSIS_GPUS],
+                     const struct erg_chassis *chassis, double mean_c);
+
 #endif

@@ -71,7 +71,7 @@ struct change {
 /* The parameters that determine the hull of an instruction. */
 struct kind {
     size_t place;
-    long layers;
+    long layers, dense;
     bool backward, head;
     enum erg_recompute recompute;
     double offload;
@@ -79,8 +79,9 @@ struct kind {
 
 static bool same_kind(const struct kind *a, const struct kind *b)
 {
-    return a->place == b->place && a->layers == b->layers && a->backward == b->backward &&
-           a->head == b->head && a->recompute == b->recompute && a->offload == b->offload;
+    return a->place == b->place && a->layers == b->layers && a->dense == b->dense &&
+           a->backward == b->backward && a->head == b->head && a->recompute == b->recompute &&
+           a->offload == b->offload;
 }
 
 /* Hulls are cached: most stages are equal. */
@@ -105,9 +106,11 @@ static const struct hull *hull_of(struct bound_sum *at, long stage, long chunk, 
 {
     const struct erg_layout *layout = at->layout;
     const size_t place_of_stage = erg_clocked_layout_place(at->clocked, stage);
-    long layers = at->clocked->tables[0].request->time.model->layers;
+    const struct erg_model *model = at->clocked->tables[0].request->time.model;
+    const long layers = erg_layout_chunk_layers(layout, model->layers, stage, chunk);
     const struct kind kind = {.place = place_of_stage,
-                              .layers = erg_layout_chunk_layers(layout, layers, stage, chunk),
+                              .layers = layers,
+                              .dense = erg_layout_dense_layers(layout, model, stage, layers),
                               .backward = backward,
                               .head = stage + 1 == layout->pipeline &&
                                       chunk + 1 == layout->virtual_stages,

@@ -34,8 +34,11 @@ void erg_clock_table_init(struct erg_clock_table *table,
     erg_time_parts_of(&table->parts, &request->time, layout, gpus);
     erg_layout_work_of(&work, request, &table->parts, layout, gpus);
     struct erg_clock_row highest = row_at(request, &work, gpu->search_max_mhz);
-    double reached = fmax(highest.costs.passes[ERG_PASS_FORWARD].clock_mhz,
-                          highest.costs.passes[ERG_PASS_BACKWARD].clock_mhz);
+    double reached = 0;
+    for (int dense = 0; dense < 2; dense++)
+        for (int pass = ERG_PASS_FORWARD; pass <= ERG_PASS_BACKWARD; pass++)
+            reached =
+                fmax(reached, highest.costs.passes[erg_layout_pass_of(pass, dense)].clock_mhz);
     int steps = (int)(fmax(0, reached - gpu->search_min_mhz) / gpu->search_step_mhz);
     int wanted = clocks && (int)clocks < steps ? (int)clocks : steps;
     table->rows = erg_xcalloc((size_t)wanted + 2, sizeof *table->rows);
@@ -108,11 +111,13 @@ struct erg_pass_cost erg_clocked_layout_cost(const struct erg_clocked_layout *cl
     const struct erg_clock_table *table =
         &clocked->tables[erg_clocked_layout_place(clocked, stage)];
     const struct erg_layout_energy_request *request = table->request;
+    const struct erg_model *model = request->time.model;
+    const long layers = erg_layout_chunk_layers(layout, model->layers, stage, chunk);
+    const long dense = erg_layout_dense_layers(layout, model, stage, layers);
     bool head = stage + 1 == layout->pipeline && chunk + 1 == layout->virtual_stages;
-    return erg_layout_chunk_cost(
-        request, &table->parts, &table->rows[row].costs,
-        erg_layout_chunk_layers(layout, request->time.model->layers, stage, chunk), backward, head,
-        erg_layout_recompute(layout, stage), erg_layout_offload(layout, stage));
+    return erg_layout_chunk_cost(request, &table->parts, &table->rows[row].costs, layers, dense,
+                                 backward, head, erg_layout_recompute(layout, stage),
+                                 erg_layout_offload(layout, stage));
 }
 
 double erg_clocked_layout_waiting_w(const struct erg_clocked_layout *clocked)

@@ -69,21 +69,32 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
     return cost;
 }
 
+/* One direction of layers of one kind. */
+static void add_layers(struct erg_pass_cost *sum, const struct erg_layout_costs *costs,
+                       double layers, bool dense, bool backward, enum erg_recompute recompute)
+{
+    const struct erg_pass_cost *passes =
+        &costs->passes[erg_layout_pass_of(ERG_PASS_FORWARD, dense)];
+    add_pass(sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], layers);
+    if (backward && erg_recompute_norms(recompute))
+        add_pass(sum, &passes[ERG_PASS_NORMS], layers);
+    if (backward && erg_recompute_activation(recompute))
+        add_pass(sum, &passes[ERG_PASS_ACTIVATION], layers);
+    if (backward && recompute == ERG_RECOMPUTE_FULL)
+        add_again(sum, &passes[ERG_PASS_FORWARD], layers);
+}
+
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
-                                           bool backward, bool head, enum erg_recompute recompute,
-                                           double offload)
+                                           long dense, bool backward, bool head,
+                                           enum erg_recompute recompute, double offload)
 {
     const struct erg_pass_cost *passes = costs->passes;
     struct erg_pass_cost sum = {0};
-    add_pass(&sum, &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD], (double)layers);
-    if (backward && erg_recompute_norms(recompute))
-        add_pass(&sum, &passes[ERG_PASS_NORMS], (double)layers);
-    if (backward && erg_recompute_activation(recompute))
-        add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
-    if (backward && recompute == ERG_RECOMPUTE_FULL)
-        add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
+    add_layers(&sum, costs, (double)(layers - dense), false, backward, recompute);
+    if (dense > 0)
+        add_layers(&sum, costs, (double)dense, true, backward, recompute);
     erg_layout_add_network(&sum, costs, (double)layers, backward,
                            backward && recompute == ERG_RECOMPUTE_FULL);
     if (offload > 0) { /* out during the forward, in again during the backward */
@@ -102,14 +113,25 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage)
 {
-    long last = layout->pipeline - 1;
-    double sum = parts->layer_parameters *
-                 (double)erg_layout_stage_layers(layout, request->model->layers, stage);
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    const long dense = erg_layout_dense_layers(layout, request->model, stage, layers);
+    const long last = layout->pipeline - 1;
+    double sum = parts->layer_parameters * (double)(layers - dense) +
+                 parts->dense.parameters * (double)dense;
     if (stage == 0)
         sum += parts->embedding_parameters;
     if (stage == last && (last > 0 || !request->model->tied))
         sum += parts->head_parameters;
     return sum;
+}
+
+double erg_layout_stage_experts(const struct erg_time_request *request,
+                                const struct erg_time_parts *parts, const struct erg_layout *layout,
+                                long stage)
+{
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    const long dense = erg_layout_dense_layers(layout, request->model, stage, layers);
+    return parts->expert_parameters * (double)(layers - dense);
 }
 
 /* The work and the time of the stages of a place, without waits for stages of other places. */
@@ -120,33 +142,32 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const struct erg_engine *engine = time->engine;
     const struct erg_time_parts *parts = place->time->parts;
     const struct erg_layout_costs *costs = place->costs;
-    double most = 0, sum = 0, most_experts = 0, experts = 0;
+    const double bytes = erg_time_optimizer_bytes(engine, layout);
+    const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
+    const double byte_s =
+        costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
+    double end_s = 0, sum = 0, experts = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = erg_layout_stage_parameters(time, parts, layout, stage);
         enum erg_recompute recompute = erg_layout_recompute(layout, stage);
         double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[recompute];
         double backward_s =
-            erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, recompute, 0)
+            erg_layout_chunk_cost(place->request, parts, costs, 1, 0, true, false, recompute, 0)
                 .time_s;
         *stalls_s = fmax(*stalls_s, (double)layout->microbatches * parts->ends_s[recompute]);
-        const double own_experts =
-            parts->expert_parameters *
-            (double)erg_layout_stage_layers(layout, time->model->layers, stage);
-        most = fmax(most, own);
+        const double own_experts = erg_layout_stage_experts(time, parts, layout, stage);
+        end_s =
+            fmax(end_s, own * place->time->gradient_s + own * bytes * byte_s +
+                            own_experts * (place->time->expert_gradient_s + expert_bytes * byte_s));
         sum += own * (double)(next - stage);
-        most_experts = fmax(most_experts, own_experts);
         experts += own_experts * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
                          erg_time_copy_stalls(place->time, layout, stage, copy_s,
                                               costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
     }
     double wire_bytes = erg_time_gradient_bytes(engine, layout);
-    double bytes = erg_time_optimizer_bytes(engine, layout);
-    double byte_s =
-        costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
     double replicas = (double)erg_layout_gpus(layout) / (double)layout->pipeline;
-    const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
     const double expert_wire_bytes = erg_time_expert_gradient_bytes(engine, layout);
     *busy_s =
         (sum * bytes + experts * expert_bytes) * byte_s; /* summed over one GPU of each stage */
@@ -160,8 +181,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
         replicas * costs->hbm_byte_j * experts * expert_bytes;
     tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
     tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
-    return most * place->time->gradient_s + most * bytes * byte_s +
-           most_experts * (place->time->expert_gradient_s + expert_bytes * byte_s);
+    return end_s;
 }
 
 void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
@@ -200,13 +220,16 @@ static double add_pipeline(double *items, const struct erg_layout_energy_place *
         double busy_s = 0;
         for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
             next = next_stage(place, layout, stage);
-            long layers = erg_layout_stage_layers(layout, request->time.model->layers, stage);
+            const struct erg_model *model = request->time.model;
+            const long layers = erg_layout_stage_layers(layout, model->layers, stage);
+            const long dense = erg_layout_dense_layers(layout, model, stage, layers);
             double alike = (double)(next - stage);
             double stage_s = erg_time_message(place->time, layout, stage);
             for (int backward = 0; backward < 2; backward++) {
                 struct erg_pass_cost cost = erg_layout_chunk_cost(
-                    request, place->time->parts, place->costs, layers, backward, stage == last,
-                    erg_layout_recompute(layout, stage), erg_layout_offload(layout, stage));
+                    request, place->time->parts, place->costs, layers, dense, backward,
+                    stage == last, erg_layout_recompute(layout, stage),
+                    erg_layout_offload(layout, stage));
                 stage_s += cost.time_s;
                 busy_s += alike * microbatches * (cost.time_s - cost.wait_s);
                 for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)
@@ -246,8 +269,11 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
     energy->power_w = energy->total_j / energy->time_s;
     for (size_t i = 0; i < count; i++) {
         const struct erg_pass_cost *passes = places[i].costs->passes;
-        energy->clock_mhz = fmin(energy->clock_mhz, fmin(passes[ERG_PASS_FORWARD].clock_mhz,
-                                                         passes[ERG_PASS_BACKWARD].clock_mhz));
+        const int kinds = places[i].request->time.model->experts.dense_layers > 0 ? 2 : 1;
+        for (int dense = 0; dense < kinds; dense++)
+            for (int pass = ERG_PASS_FORWARD; pass <= ERG_PASS_BACKWARD; pass++)
+                energy->clock_mhz =
+                    fmin(energy->clock_mhz, passes[erg_layout_pass_of(pass, dense)].clock_mhz);
     }
 }
 

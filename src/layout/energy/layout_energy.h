@@ -85,8 +85,19 @@ enum erg_layout_pass {
     ERG_PASS_NORMS, /* their recomputed part, and that of the activation */
     ERG_PASS_ACTIVATION,
     ERG_PASS_HEAD, /* both directions */
+    /* These are of a layer without experts, if other layers have them. */
+    ERG_PASS_DENSE_FORWARD,
+    ERG_PASS_DENSE_BACKWARD,
+    ERG_PASS_DENSE_NORMS,
+    ERG_PASS_DENSE_ACTIVATION,
     ERG_PASSES,
 };
+
+/* The pass of a layer of either kind. */
+static inline enum erg_layout_pass erg_layout_pass_of(enum erg_layout_pass pass, bool dense)
+{
+    return dense ? pass + (ERG_PASS_DENSE_FORWARD - ERG_PASS_FORWARD) : pass;
+}
 
 /* The work of the passes for one microbatch on one GPU, independent of the clock. */
 struct erg_layout_work {
@@ -99,6 +110,7 @@ struct erg_layout_work {
         double rates_mhz, rates_dither; /* the clock at which the seconds hold */
         double cap_mhz;                 /* clock at which it draws the cap's power */
     } passes[ERG_PASSES];
+    int pass_count;       /* ERG_PASSES, or those before ERG_PASS_DENSE_FORWARD; others are zero */
     double message_bytes; /* of a chunk, one way */
     /* FSDP: the network's work during a forward pass of a layer, during a backward pass, and for a
      * microbatch outside layers. */
@@ -187,13 +199,14 @@ void erg_layout_add_network(struct erg_pass_cost *sum, const struct erg_layout_c
 
 /* ---- parts, for the frontier ---- */
 
-/* The cost of one direction of one microbatch for a GPU with a chunk of `layers` layers; with
- * `head`, the head's share of that direction: a third forward, two thirds backward. */
+/* The cost of one direction of one microbatch for a GPU with a chunk of `layers` layers, `dense` of
+ * them without experts in a model whose others have them; with `head`, the head's share of that
+ * direction: a third forward, two thirds backward. */
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
-                                           bool backward, bool head, enum erg_recompute recompute,
-                                           double offload);
+                                           long dense, bool backward, bool head,
+                                           enum erg_recompute recompute, double offload);
 
 /* The cost of copying a chunk's activations out or in: compute is slower during the copies, and the
  * HBM is read or written. It is part of erg_layout_chunk_cost(). */
@@ -202,10 +215,13 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
 
-/* Trained parameters of a stage on one GPU. */
+/* Trained parameters of a stage on one GPU: without experts, and of its experts. */
 double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);
+double erg_layout_stage_experts(const struct erg_time_request *request,
+                                const struct erg_time_parts *parts, const struct erg_layout *layout,
+                                long stage);
 
 /* The cost after the pipeline, over all GPUs: waits for copies, sums of gradients, the
  * optimizer. */

@@ -1,10 +1,12 @@
 /* Time and power of a layout's groups at any clock, for their placement in slots. */
 #include "layout/energy/layout_slots.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "device/emulated/power.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Clocks, as shares of the highest, between which passes are interpolated. */
 static const double low_share = 0.65, high_share = 0.85;
@@ -28,7 +30,7 @@ static int check_layout(const struct erg_layout *layout, const struct erg_chassi
 /* Time and power of a layer's passes, or of the head, at a clock without a cap. */
 static void look_at(const struct erg_layout_energy_request *energy,
                     const struct erg_time_parts *parts, const struct erg_layout_work *work,
-                    const struct erg_layout *layout, double clock_mhz, double *time_s,
+                    const struct erg_layout *layout, double clock_mhz, bool dense, double *time_s,
                     double *power_w, double *head_s)
 {
     struct erg_layout_costs costs;
@@ -37,8 +39,8 @@ static void look_at(const struct erg_layout_energy_request *energy,
     erg_layout_costs_at(&costs, energy, work, clock_mhz);
     for (int backward = 0; backward < 2; backward++) {
         const struct erg_pass_cost pass =
-            erg_layout_chunk_cost(energy, parts, &costs, 1, backward, false, layout->recompute,
-                                  erg_layout_offload(layout, 0));
+            erg_layout_chunk_cost(energy, parts, &costs, 1, dense, backward, false,
+                                  layout->recompute, erg_layout_offload(layout, 0));
         *time_s += pass.time_s;
         energy_j += pass.total_j;
     }
@@ -64,21 +66,24 @@ static void take_gpu(struct erg_slots_gpu *to, const struct erg_gpu *gpu, double
 
 static void take_costs(struct erg_layout_slots *slots,
                        const struct erg_layout_energy_request *energy,
-                       const struct erg_layout *layout, double *head_s)
+                       const struct erg_layout *layout, double *head_s, double *dense_s)
 {
     const struct erg_gpu *gpu = energy->gpu;
     const double low = low_share * gpu->clock_max_mhz, high = high_share * gpu->clock_max_mhz;
     const long gpus = layout->tensor * layout->context * layout->pipeline * layout->data;
-    struct erg_slots_request *request = &slots->request;
+    struct erg_slots_request *request = &slots->request.node;
     struct erg_time_parts parts;
     struct erg_layout_work work;
-    double time_s[2], power_w[2], ignored_s;
+    double time_s[2], power_w[2], ignored_s, ignored_w;
     erg_time_parts_of(&parts, &energy->time, layout, gpus);
     erg_layout_work_of(&work, energy, &parts, layout, gpus);
-    for (int i = 0; i < ERG_PASSES; i++)
+    for (int i = 0; i < work.pass_count; i++)
         work.passes[i].cap_mhz = INFINITY; /* each slot has its own cap */
-    look_at(energy, &parts, &work, layout, low, &time_s[0], &power_w[0], &ignored_s);
-    look_at(energy, &parts, &work, layout, high, &time_s[1], &power_w[1], head_s);
+    look_at(energy, &parts, &work, layout, low, false, &time_s[0], &power_w[0], &ignored_s);
+    look_at(energy, &parts, &work, layout, high, false, &time_s[1], &power_w[1], head_s);
+    *dense_s = 0;
+    if (energy->time.model->experts.dense_layers > 0)
+        look_at(energy, &parts, &work, layout, high, true, dense_s, &ignored_w, &ignored_s);
     take_gpu(&request->gpu, gpu, high);
     request->compute_s = (time_s[0] - time_s[1]) / (high / low - 1);
     request->fixed_s = fmax(time_s[1] - request->compute_s, 0);
@@ -89,47 +94,53 @@ static void take_costs(struct erg_layout_slots *slots,
     request->gpu.other_w = fmax(power_w[1] - gpu->static_power_w - request->gpu.dynamic_w, 0);
 }
 
-static long stage_layers(const struct erg_layout_energy_request *energy,
-                         const struct erg_layout *layout, long stage)
-{
-    return erg_layout_chunk_layers(layout, energy->time.model->layers, stage, 0);
-}
-
 int erg_layout_slots_init(struct erg_layout_slots *slots,
                           const struct erg_layout_energy_request *energy,
                           const struct erg_layout *layout, const struct erg_chassis *chassis,
                           struct erg_error *err)
 {
-    double head_s, most_s = -1;
+    double head_s, dense_s;
     if (check_layout(layout, chassis, err) != 0)
         return -1;
+    const struct erg_model *model = energy->time.model;
     const long groups = (long)chassis->gpus / (layout->tensor * layout->context);
-    *slots = (struct erg_layout_slots){.nodes = layout->pipeline * layout->data / groups};
-    take_costs(slots, energy, layout, &head_s);
-    for (long node = 0; node < slots->nodes; node++) {
-        const double layer_s = slots->request.compute_s + slots->request.fixed_s;
-        double work_s = 0;
-        for (long g = 0; g < groups; g++) {
-            const long stage = (node * groups + g) / layout->data;
-            work_s += layer_s * (double)stage_layers(energy, layout, stage) +
-                      (stage == layout->pipeline - 1 ? head_s : 0);
-        }
-        if (work_s > most_s * (1 + 1e-9)) {
-            most_s = work_s;
-            slots->node = node;
-        }
+    const size_t all = (size_t)(layout->pipeline * layout->data);
+    const size_t stages = (size_t)layout->pipeline;
+    *slots = (struct erg_layout_slots){
+        .stage = erg_xcalloc(all, sizeof *slots->stage),
+        .layers = erg_xcalloc(stages, sizeof *slots->layers),
+        .least = erg_xcalloc(stages, sizeof *slots->least),
+        .more_s = erg_xcalloc(stages, sizeof *slots->more_s),
+    };
+    take_costs(slots, energy, layout, &head_s, &dense_s);
+    struct erg_slots_request *node = &slots->request.node;
+    for (size_t g = 0; g < all; g++)
+        slots->stage[g] = (int)((long)g / layout->data);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const long layers = erg_layout_stage_layers(layout, model->layers, stage);
+        const long dense = erg_layout_dense_layers(layout, model, stage, layers);
+        slots->layers[stage] = (int)layers;
+        slots->least[stage] = dense > 1 ? (int)dense : 1;
+        slots->more_s[stage] = (stage == layout->pipeline - 1 ? head_s : 0) +
+                               (double)dense * (dense_s - node->compute_s - node->fixed_s);
     }
-    for (long g = 0; g < groups; g++) {
-        const long stage = (slots->node * groups + g) / layout->data;
-        slots->stage[g] = stage;
-        slots->layers[g] = (int)stage_layers(energy, layout, stage);
-        slots->more_s[g] = stage == layout->pipeline - 1 ? head_s : 0;
-    }
-    slots->request.chassis = chassis;
-    slots->request.groups = (int)groups;
+    node->chassis = chassis;
+    node->groups = (int)groups;
+    node->microbatches = (int)layout->microbatches;
+    node->stages = (int)layout->pipeline;
+    slots->request.nodes = (int)((long)all / groups);
+    slots->request.stage = slots->stage;
     slots->request.layers = slots->layers;
+    slots->request.least = slots->least;
     slots->request.more_s = slots->more_s;
-    slots->request.microbatches = (int)layout->microbatches;
-    slots->request.stages = (int)layout->pipeline;
     return 0;
+}
+
+void erg_layout_slots_release(struct erg_layout_slots *slots)
+{
+    free(slots->stage);
+    free(slots->layers);
+    free(slots->least);
+    free(slots->more_s);
+    *slots = (struct erg_layout_slots){0};
 }

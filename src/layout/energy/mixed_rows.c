@@ -24,26 +24,28 @@ static double beyond_of(const struct erg_clock_table *table, const struct erg_pa
     return cost->total_j - table->request->gpu->blocking_power_w * cost->time_s;
 }
 
-static struct erg_pass_cost pass_of(const struct erg_clock_table *table, size_t row, bool backward,
-                                    enum erg_recompute recompute)
+static struct erg_pass_cost pass_of(const struct erg_clock_table *table, size_t row, bool dense,
+                                    bool backward, enum erg_recompute recompute)
 {
-    return erg_layout_chunk_cost(table->request, &table->parts, &table->rows[row].costs, 1,
+    return erg_layout_chunk_cost(table->request, &table->parts, &table->rows[row].costs, 1, dense,
                                  backward, false, recompute, 0);
 }
 
-/* Lists all pairs of clocks; returns their number. */
+/* Lists all pairs of clocks, for layers of each kind; returns their number. */
 static size_t list_layers(struct layer *layers, const struct erg_clock_table *table,
                           enum erg_recompute recompute)
 {
+    const int kinds = table->request->time.model->experts.dense_layers > 0 ? 2 : 1;
     size_t count = 0;
-    for (size_t i = 0; i < table->count; i++)
-        for (size_t k = 0; k < table->count; k++) {
-            const struct erg_pass_cost forward = pass_of(table, i, false, recompute);
-            const struct erg_pass_cost backward = pass_of(table, k, true, recompute);
-            layers[count++] =
-                (struct layer){forward.time_s + backward.time_s,
-                               beyond_of(table, &forward) + beyond_of(table, &backward)};
-        }
+    for (int dense = 0; dense < kinds; dense++)
+        for (size_t i = 0; i < table->count; i++)
+            for (size_t k = 0; k < table->count; k++) {
+                const struct erg_pass_cost forward = pass_of(table, i, dense, false, recompute);
+                const struct erg_pass_cost backward = pass_of(table, k, dense, true, recompute);
+                layers[count++] =
+                    (struct layer){forward.time_s + backward.time_s,
+                                   beyond_of(table, &forward) + beyond_of(table, &backward)};
+            }
     return count;
 }
 
@@ -95,7 +97,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 {
     enum { ROWS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
     const struct erg_layout_search *search = rows->search;
-    static const size_t most = (size_t)ROWS * ROWS;
+    static const size_t most = (size_t)2 * ROWS * ROWS; /* for two kinds of layers */
     struct layer *layers = erg_xcalloc(search->kind_count * ERG_RECOMPUTES * most, sizeof *layers);
     size_t counts[ERG_LAYOUT_MOST_KINDS] = {0};
     double least_j = INFINITY, most_j = 0;

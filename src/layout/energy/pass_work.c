@@ -169,7 +169,7 @@ static double cap_clock(const struct erg_pass_work *pass, const struct erg_gpu *
 void erg_layout_work_recap(struct erg_layout_work *work,
                            const struct erg_layout_energy_request *request)
 {
-    for (int i = 0; i < ERG_PASSES; i++)
+    for (int i = 0; i < work->pass_count; i++)
         work->passes[i].cap_mhz = cap_clock(&work->passes[i], request->gpu);
 }
 
@@ -189,44 +189,74 @@ void erg_layout_find_clocks(struct erg_pass_work *pass,
     pass->rates_dither = regulation.dither;
 }
 
+/* Seconds of the time model for a layer of one kind, by direction and by recomputation. */
+struct layer_seconds {
+    const double *items[2], *expert_s, *recompute_s;
+};
+
+/* The passes of layers of one kind; `passes`: from their forward pass on. */
+static void fill_layer(struct erg_pass_work *passes,
+                       const struct erg_layout_energy_request *request,
+                       const struct erg_model *model, const struct layer_seconds *seconds,
+                       const struct erg_layout *layout, long gpus)
+{
+    const struct erg_time_request *time = &request->time;
+    const long tensor = layout->tensor, microbatch = layout->microbatch;
+    const long sequence = layout->sequence;
+    const struct erg_model_shape shape = erg_time_shape(time->engine, layout);
+    const double scores = (double)microbatch * (double)sequence * (double)sequence *
+                          (double)model->heads / (double)(tensor * layout->context);
+    const double bandwidth = time->engine->memory_efficiency * time->machine->memory_bandwidth;
+    struct erg_model_ops ops;
+    for (int backward = 0; backward < 2; backward++) {
+        struct erg_pass_work *layer = &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
+        (backward ? erg_model_layer_backward : erg_model_layer_forward)(&ops, model, &shape);
+        count_ops(layer, &ops);
+        layer->spin_sm_s = spin_sm_s(request, &ops, layout, gpus);
+        read_layer(layer, request, seconds->items[backward], seconds->expert_s[backward], scores,
+                   microbatch * model->heads / tensor, tensor, sequence, backward);
+    }
+    passes[ERG_PASS_NORMS].memory_s = seconds->recompute_s[ERG_RECOMPUTE_NORMS];
+    passes[ERG_PASS_ACTIVATION].memory_s = seconds->recompute_s[ERG_RECOMPUTE_ACTIVATION];
+    for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++)
+        passes[i].bytes[2] = passes[i].memory_s * bandwidth;
+}
+
 void erg_layout_work_unsharded(struct erg_layout_work *work,
                                const struct erg_layout_energy_request *request,
                                const struct erg_time_parts *parts, const struct erg_layout *layout,
                                long gpus)
 {
     const struct erg_time_request *time = &request->time;
-    const long tensor = layout->tensor, microbatch = layout->microbatch;
-    const long sequence = layout->sequence;
+    const long tensor = layout->tensor;
     struct erg_model model = *time->model; /* with the padded vocabulary */
     model.vocab = erg_layout_vocabulary(time->model, tensor);
     const struct erg_model_shape shape = erg_time_shape(time->engine, layout);
-    double scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
-                    (double)(tensor * layout->context);
-    double bandwidth = time->engine->memory_efficiency * time->machine->memory_bandwidth;
+    const struct layer_seconds layer = {
+        {parts->forward, parts->backward}, parts->expert_s, parts->recompute_s};
     struct erg_model_ops ops;
-    struct erg_pass_work *passes = work->passes;
-    *work = (struct erg_layout_work){0};
-    for (int backward = 0; backward < 2; backward++) {
-        struct erg_pass_work *layer = &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
-        (backward ? erg_model_layer_backward : erg_model_layer_forward)(&ops, &model, &shape);
-        count_ops(layer, &ops);
-        layer->spin_sm_s = spin_sm_s(request, &ops, layout, gpus);
-        read_layer(layer, request, backward ? parts->backward : parts->forward,
-                   parts->expert_s[backward], scores, microbatch * model.heads / tensor, tensor,
-                   sequence, backward);
-        (backward ? erg_model_head_backward : erg_model_head_forward)(&ops, &model, &shape);
-        count_ops(&passes[ERG_PASS_HEAD], &ops);
-        passes[ERG_PASS_HEAD].spin_sm_s += spin_sm_s(request, &ops, layout, gpus);
+    struct erg_pass_work *head = &work->passes[ERG_PASS_HEAD];
+    const bool two_kinds = model.experts.dense_layers > 0;
+    *work = (struct erg_layout_work){.pass_count = two_kinds ? ERG_PASSES : ERG_PASS_DENSE_FORWARD};
+    fill_layer(work->passes, request, &model, &layer, layout, gpus);
+    if (two_kinds) {
+        static const double no_experts_s[2] = {0};
+        const struct erg_model plain = erg_model_without_experts(&model);
+        const struct erg_time_dense *dense = &parts->dense;
+        const struct layer_seconds seconds = {
+            {dense->forward, dense->backward}, no_experts_s, dense->recompute_s};
+        fill_layer(&work->passes[ERG_PASS_DENSE_FORWARD], request, &plain, &seconds, layout, gpus);
     }
-    read_head(&passes[ERG_PASS_HEAD], time, parts, tensor);
-    passes[ERG_PASS_NORMS].memory_s = parts->recompute_s[ERG_RECOMPUTE_NORMS];
-    passes[ERG_PASS_ACTIVATION].memory_s = parts->recompute_s[ERG_RECOMPUTE_ACTIVATION];
-    for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++)
-        passes[i].bytes[2] = passes[i].memory_s * bandwidth;
-    for (int i = 0; i < ERG_PASSES; i++)
-        erg_layout_find_clocks(&passes[i], request);
-    work->message_bytes = 2 * (double)microbatch * (double)sequence * (double)model.hidden /
-                          (double)(tensor * layout->context);
+    for (int backward = 0; backward < 2; backward++) {
+        (backward ? erg_model_head_backward : erg_model_head_forward)(&ops, &model, &shape);
+        count_ops(head, &ops);
+        head->spin_sm_s += spin_sm_s(request, &ops, layout, gpus);
+    }
+    read_head(head, time, parts, tensor);
+    for (int i = 0; i < work->pass_count; i++)
+        erg_layout_find_clocks(&work->passes[i], request);
+    work->message_bytes = 2 * (double)layout->microbatch * (double)layout->sequence *
+                          (double)model.hidden / (double)(tensor * layout->context);
 }
 
 /* ---- costs ---- */
@@ -240,7 +270,7 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
     double highest = gpu->clock_max_mhz;
     clock_mhz = clock_mhz > 0 ? clock_mhz : highest;
     *costs = (struct erg_layout_costs){0};
-    for (int i = 0; i < ERG_PASSES; i++) {
+    for (int i = 0; i < work->pass_count; i++) {
         const struct erg_pass_work *pass = &work->passes[i];
         struct erg_pass_cost *cost = &costs->passes[i];
         struct erg_regulation regulation = erg_cap_regulate(&cap, clock_mhz, pass->cap_mhz);
@@ -255,16 +285,17 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
         cost->items[ERG_LAYOUT_ENERGY_STATIC] *= dither;
     }
     struct erg_pass_cost *head = &costs->passes[ERG_PASS_HEAD];
-    for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++) {
-        double *items = costs->passes[i].items;
-        items[ERG_LAYOUT_ENERGY_RECOMPUTE] = items[ERG_LAYOUT_ENERGY_MEMORY];
-        items[ERG_LAYOUT_ENERGY_MEMORY] = 0;
-    }
+    for (int dense = 0; dense < 2; dense++)
+        for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++) {
+            double *items = costs->passes[erg_layout_pass_of(i, dense)].items;
+            items[ERG_LAYOUT_ENERGY_RECOMPUTE] = items[ERG_LAYOUT_ENERGY_MEMORY];
+            items[ERG_LAYOUT_ENERGY_MEMORY] = 0;
+        }
     for (int k = ERG_LAYOUT_ENERGY_LINEAR; k <= ERG_LAYOUT_ENERGY_WIRES; k++) {
         head->items[ERG_LAYOUT_ENERGY_HEAD] += head->items[k];
         head->items[k] = 0;
     }
-    for (int i = 0; i < ERG_PASSES; i++)
+    for (int i = 0; i < work->pass_count; i++)
         for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)
             costs->passes[i].total_j += costs->passes[i].items[k];
     costs->hbm_byte_j = erg_hbm_byte_energy(gpu, erg_gpu_voltage(gpu, clock_mhz));

@@ -56,6 +56,9 @@ void erg_export_megatron_experts(struct erg_text *out, const struct erg_model *m
                     "--moe-router-topk %ld\n"
                     "--moe-token-dispatcher-type alltoall\n",
                     experts->count, experts->ffn, experts->chosen);
+    if (experts->dense_layers > 0)
+        erg_text_printf(out, "--moe-layer-freq ([0]*%ld+[1]*%ld)\n", experts->dense_layers,
+                        model->layers - experts->dense_layers);
     if (experts->shared_ffn > 0)
         erg_text_printf(out, "--moe-shared-expert-intermediate-size %ld\n", experts->shared_ffn);
     add_router(out, experts);
@@ -135,6 +138,8 @@ void erg_export_torchtitan_experts(struct erg_text *out, const struct erg_model 
                         experts->ffn, experts->count, experts->shared_ffn / experts->ffn,
                         experts->chosen, experts->sigmoid ? "sigmoid" : "softmax",
                         experts->renormalised ? "true" : "false", experts->scale);
+    if (experts->dense_layers > 0)
+        erg_text_printf(out, "#   n_dense_layers %ld\n", experts->dense_layers);
     if (experts->groups > 1)
         erg_text_printf(out,
                         "# NOT THE SAME in 0.2: experts are chosen from %ld of %ld groups; "

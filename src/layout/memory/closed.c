@@ -44,7 +44,7 @@ static double stage_parameters(const struct erg_memory_request *request,
     bool first = stage == 0, last = stage == layout->pipeline - 1;
     double sum = (double)layers * sizes->layer_parameters;
     if (sizes->dense_layers > 0)
-        sum += (double)erg_memory_dense_layers(request, sizes, stage, layers) *
+        sum += (double)erg_layout_dense_layers(request->layout, request->model, stage, layers) *
                (sizes->dense_parameters - sizes->layer_parameters);
     if (first)
         sum += sizes->embedding_parameters;
@@ -83,7 +83,8 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     if (sizes->expert_parameters > 0)
         erg_memory_add_experts(
             stage->items, request,
-            (double)(layers - erg_memory_dense_layers(request, sizes, index, layers)) *
+            (double)(layers -
+                     erg_layout_dense_layers(request->layout, request->model, index, layers)) *
                 sizes->expert_parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);

@@ -4,15 +4,6 @@
 #include "base/memory.h"
 #include "model/lora.h"
 
-long erg_memory_dense_layers(const struct erg_memory_request *request,
-                             const struct erg_memory_sizes *sizes, long stage, long layers)
-{
-    long left = sizes->dense_layers;
-    for (long before = 0; before < stage && left > 0; before++)
-        left -= erg_layout_stage_layers(request->layout, request->model->layers, before);
-    return left < 0 ? 0 : left < layers ? left : layers;
-}
-
 void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
                             const struct erg_memory_request *request, double parameters)
 {
@@ -31,7 +22,7 @@ void erg_memory_expert_weights(struct erg_memory_weights *weights,
 {
     const long layers =
         erg_layout_chunk_layers(request->layout, request->model->layers, stage, chunk);
-    const long dense = erg_memory_dense_layers(request, sizes, stage, layers);
+    const long dense = erg_layout_dense_layers(request->layout, request->model, stage, layers);
     weights->count = 0;
     for (long i = 0; i < (layers - dense) * sizes->experts_held; i++)
         for (int product = 0; product < 2; product++)

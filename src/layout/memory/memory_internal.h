@@ -82,10 +82,6 @@ struct erg_memory_weights {
 
 /* ---- a mixture of experts (expert_memory.c) ---- */
 
-/* The number of a stage's `layers` that are among the model's first ones without experts. */
-long erg_memory_dense_layers(const struct erg_memory_request *request,
-                             const struct erg_memory_sizes *sizes, long stage, long layers);
-
 /* Adds the bytes kept for the given parameters of experts. */
 void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
                             const struct erg_memory_request *request, double parameters);

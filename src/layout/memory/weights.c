@@ -18,7 +18,7 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
     for (int i = 0; i < 2 && embeds; i++)
         if (sizes->embedding[i])
             ERG_PUSH(weights, items, sizes->embedding[i]);
-    const long dense = erg_memory_dense_layers(request, sizes, stage, layers);
+    const long dense = erg_layout_dense_layers(request->layout, request->model, stage, layers);
     for (long layer = 0; layer < layers; layer++) {
         const bool plain = layer < dense;
         const size_t count = plain ? sizes->dense_weight_count : sizes->weight_count;

@@ -258,6 +258,12 @@ static int fill_batch(struct erg_layout_candidate *candidate,
     if (!candidate->batch)
         return fail_batch(search, own, err);
     own->microbatches = candidate->batch / (own->data * own->microbatch);
+    if (!own->chunk_layers && !erg_layout_holds_dense(own, search->model))
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "the first of %ld stages has fewer layers than the %ld of %s without "
+                        "experts; expected at most %ld stages",
+                        own->pipeline, search->model->experts.dense_layers, search->model->name,
+                        search->model->layers / search->model->experts.dense_layers);
     struct erg_layout checked = *own;
     if (chunks_differ)
         checked.pipeline = checked.virtual_stages = 1;

@@ -186,12 +186,18 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     double layers = (double)walk->search->model->layers;
     if (walk->places.count > 1)
         return 0;
+    const double dense = (double)walk->search->model->experts.dense_layers;
     double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->recompute];
-    double stage_s = (layers * layer_s + parts->head_s + erg_time_messages(place, layout)) / stages;
-    double once_s =
-        layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s) +
-        layers * parts->expert_parameters / stages *
-            (place->expert_gradient_s + place->expert_optimizer_s);
+    double dense_s = parts->dense.forward_s + parts->dense.backward_s +
+                     parts->dense.recompute_s[layout->recompute];
+    double stage_s = ((layers - dense) * layer_s + dense * dense_s + parts->head_s +
+                      erg_time_messages(place, layout)) /
+                     stages;
+    double parameters =
+        (layers - dense) * parts->layer_parameters + dense * parts->dense.parameters;
+    double once_s = parameters / stages * (place->gradient_s + place->optimizer_s) +
+                    (layers - dense) * parts->expert_parameters / stages *
+                        (place->expert_gradient_s + place->expert_optimizer_s);
     double passes = (double)layout->microbatches + (stages - 1) / chunks;
     return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
 }
@@ -331,6 +337,8 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     const struct erg_layout_search *search = walk->search;
     const long layers = search->model->layers, stages = layout->pipeline;
     const long most = stages > 1 && !search->model->experts.count ? layers / stages : 1;
+    if (!erg_layout_holds_dense(layout, search->model))
+        return;
     erg_layout_places_init(&walk->places, &walk->site, layout, blocks, count);
     walk->blocks = blocks;
     const bool alike = count == 1 || erg_time_places_are_alike(walk->places.time, count);
@@ -410,7 +418,10 @@ static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
     for (size_t i = 0; i < count; i++) {
         const struct erg_time_parts *parts =
             &erg_layout_site_pieces(&walk->site, blocks[i].kind, true, layout)->parts;
-        layers_per_s += (double)blocks[i].stages / (parts->forward_s + parts->backward_s);
+        double layer_s = parts->forward_s + parts->backward_s;
+        if (search->model->experts.dense_layers > 0)
+            layer_s = fmin(layer_s, parts->dense.forward_s + parts->dense.backward_s);
+        layers_per_s += (double)blocks[i].stages / layer_s;
     }
     double microbatch_s = (double)search->model->layers / layers_per_s;
     return microbatch_s * (double)microbatches > slowest_wanted(walk, microbatches * replicas);
@@ -585,11 +596,8 @@ static int check_model(const struct erg_layout_search *search, struct erg_error 
     const struct erg_memory_request request =
         erg_memory_request_of(search->model, &none, search->kinds[0].engine);
     const struct erg_experts *experts = &search->model->experts;
-    if (experts->dense_layers > 0)
-        return erg_fail(err, ERG_FAILED,
-                        "%ld of the %ld layers of %s have no experts, and times of layers that "
-                        "differ are not modelled; ergon memory supports the model",
-                        experts->dense_layers, search->model->layers, search->model->name);
+    if (experts->dense_layers > 0 && !experts->dense_first)
+        return erg_layout_check_experts(&none, search->model, err);
     return erg_memory_check(&request, err);
 }
 

@@ -81,6 +81,16 @@ void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
 
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
+/*
+ * Whether the first stage has room for all layers without experts of a model whose other layers
+ * have them: the search cuts such models only there.
+ */
+static inline bool erg_layout_holds_dense(const struct erg_layout *layout,
+                                          const struct erg_model *model)
+{
+    return model->experts.dense_layers * layout->pipeline <= model->layers;
+}
+
 /* The time and rate of the unchanged candidate, by the closed form alone. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
                             const struct erg_layout_places *places);

@@ -78,6 +78,14 @@ static const struct erg_layout_on *on(const struct split_problem *at, long stage
 
 /* ---- time ---- */
 
+/* The fewest layers of a stage: the first one has all layers without experts. */
+static long least_layers(const struct split_problem *at, long stage)
+{
+    const long dense = at->places->on[0].search->model->experts.dense_layers;
+    const long least = at->layout->virtual_stages;
+    return stage == 0 && dense > least ? dense : least;
+}
+
 static void fill_group(struct erg_split_group *group, const struct split_problem *at, long stage,
                        double offload)
 {
@@ -92,7 +100,7 @@ static void fill_group(struct erg_split_group *group, const struct split_problem
         .fixed_s = cost.fixed_s,
         .layer_once_s = cost.layer_once_s,
         .fixed_once_s = cost.fixed_once_s,
-        .least = layout.virtual_stages,
+        .least = least_layers(at, stage),
         .most = at->layers,
     };
 }
@@ -128,9 +136,10 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
                         const struct erg_split_group *own)
 {
     size_t i = 0;
-    while (i < count && (groups[i].layer_s != own->layer_s || groups[i].fixed_s != own->fixed_s ||
-                         groups[i].layer_once_s != own->layer_once_s ||
-                         groups[i].fixed_once_s != own->fixed_once_s))
+    while (i < count &&
+           (groups[i].layer_s != own->layer_s || groups[i].fixed_s != own->fixed_s ||
+            groups[i].layer_once_s != own->layer_once_s || groups[i].least != own->least ||
+            groups[i].fixed_once_s != own->fixed_once_s))
         i++;
     assert(i < MOST_ALIKE);
     if (i == count)
@@ -254,8 +263,11 @@ static double find_useful(const struct split_problem *at, double limit)
     long stages = at->layout->pipeline, spare = -at->layers;
     for (size_t i = 0; i < at->places->count; i++) {
         struct erg_split_group group;
+        const struct erg_time_dense *dense = &at->places->time[i].parts->dense;
         fill_group(&group, at, at->places->time[i].first, 0);
         cheapest = fmin(cheapest, group.layer_s);
+        if (at->places->on[0].search->model->experts.dense_layers > 0)
+            cheapest = fmin(cheapest, dense->forward_s + dense->backward_s);
     }
     for (long stage = 0, same; stage < stages; stage += same) {
         same = alike(at, stage);
@@ -268,8 +280,7 @@ static double find_useful(const struct split_problem *at, double limit)
         return INFINITY;
     for (long stage = 0; stage < stages; stage++) {
         long least = rooms[stage].useful - spare;
-        rooms[stage].layers =
-            least > at->layout->virtual_stages ? least : at->layout->virtual_stages;
+        rooms[stage].layers = least > least_layers(at, stage) ? least : least_layers(at, stage);
     }
     for (long stage = 0; stage < stages && offload <= 1; stage += alike_in_memory(at, stage))
         offload = fmax(offload, ratio_for(at, stage, rooms[stage].layers, offload));
@@ -338,7 +349,7 @@ static bool hold_all(const struct split_problem *at)
 {
     long sum = 0;
     for (long stage = 0; stage < at->layout->pipeline; stage++) {
-        if (at->splitter->rooms[stage].layers < at->layout->virtual_stages)
+        if (at->splitter->rooms[stage].layers < least_layers(at, stage))
             return false;
         sum += at->splitter->rooms[stage].layers;
     }

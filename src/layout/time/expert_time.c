@@ -19,7 +19,9 @@ static double all_to_all_s(const struct erg_time_request *request, const struct 
     const double ranks = (double)erg_layout_experts(layout);
     const double inside = (double)erg_time_expert_members(request, layout, gpus);
     const double to_each = wire_bytes / (ranks - 1);
-    const double link_s = to_each * (inside - 1) / erg_time_message_rate(request, false, gpus);
+    const long size = erg_layout_experts(layout);
+    const double link_s =
+        to_each * (inside - 1) / erg_time_link_rate(request, layout->tensor, size);
     if (inside == ranks)
         return link_s;
     return fmax(link_s, to_each * (ranks - inside) / erg_time_message_rate(request, true, gpus));

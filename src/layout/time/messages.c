@@ -135,11 +135,19 @@ struct erg_time_hop erg_time_hop_before(const struct erg_time_place *place,
     return (none ? hop_from : hop_to)(place, layout, stage);
 }
 
+/* Whether equal stages after the first one have layers without experts. */
+static bool dense_go_on(const struct erg_time_place *place, const struct erg_layout *layout)
+{
+    const struct erg_model *model = place->request->model;
+    return !layout->chunk_layers &&
+           model->experts.dense_layers > erg_layout_stage_layers(layout, model->layers, 0);
+}
+
 long erg_time_alike(const struct erg_time_place *place, const struct erg_layout *layout, long stage)
 {
     const long last = place->end - 1;
     long next = stage + 1;
-    if (stage == place->first || stage >= last)
+    if (stage == place->first || stage >= last || dense_go_on(place, layout))
         return 1;
     if (place->level)
         return last - stage;

@@ -38,6 +38,8 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
                             : 0,
         .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
         .shared_bandwidth = cluster->shared_link_bandwidth,
+        .board_gpus = gpu->cap_group,
+        .board_bandwidth = gpu->board_link_bandwidth,
     };
 }
 
@@ -116,22 +118,26 @@ long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus)
     return fewest > node_gpus ? 0 : fewest;
 }
 
-/* A group's bandwidth if collectives reach these shares of link and network. */
-static double group_bandwidth(const struct erg_time_machine *machine, double link, double network,
-                              long members)
+double erg_time_link_rate(const struct erg_time_request *request, long stride, long size)
 {
-    double between = within_shared(machine, network * machine->network_bandwidth) * (double)members;
-    link *= machine->link_bandwidth;
-    return members ? fmin(link, between) : link;
+    const struct erg_time_machine *machine = request->machine;
+    const bool on_board =
+        machine->board_bandwidth > 0 && machine->board_gpus % (stride * size) == 0;
+    return request->engine->link_efficiency *
+           (on_board ? machine->board_bandwidth : machine->link_bandwidth);
 }
 
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus)
 {
-    const struct erg_engine *engine = request->engine;
-    return group_bandwidth(
-        request->machine, engine->link_efficiency, engine->network_efficiency,
-        erg_time_fewest_members(request->machine->node_gpus, stride, size, gpus));
+    const struct erg_time_machine *machine = request->machine;
+    const long members = erg_time_fewest_members(machine->node_gpus, stride, size, gpus);
+    const double link = erg_time_link_rate(request, stride, size);
+    if (!members)
+        return link;
+    return fmin(link, within_shared(machine, request->engine->network_efficiency *
+                                                 machine->network_bandwidth) *
+                          (double)members);
 }
 
 /* ---- a pass of a layer ---- */
@@ -368,6 +374,22 @@ struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
     };
 }
 
+/* A layer without experts, of a model whose other layers have them. */
+static void fill_dense(struct erg_time_dense *dense, const struct erg_time_request *request,
+                       const struct erg_layout *layout, long gpus)
+{
+    const struct erg_model model = erg_model_without_experts(request->model);
+    const struct erg_time_request own = {&model, request->engine, request->machine};
+    struct erg_time_parts parts;
+    erg_time_parts_unsharded(&parts, &own, layout, gpus);
+    memcpy(dense->forward, parts.forward, sizeof dense->forward);
+    memcpy(dense->backward, parts.backward, sizeof dense->backward);
+    memcpy(dense->recompute_s, parts.recompute_s, sizeof dense->recompute_s);
+    dense->forward_s = parts.forward_s;
+    dense->backward_s = parts.backward_s;
+    dense->parameters = parts.layer_parameters;
+}
+
 void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
                               const struct erg_layout *layout, long gpus)
 {
@@ -418,13 +440,15 @@ void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_tim
     parts->hop_bytes = (double)sizes.hidden;
     for (int between = 0; between < 2; between++)
         parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
+    if (model.experts.dense_layers > 0)
+        fill_dense(&parts->dense, request, layout, gpus);
 }
 
 /* ---- stages and the iteration ---- */
 
-/* Adds the work of `count` layers of a stage for one microbatch. */
+/* Adds the work of `dense` layers without experts and `count` others for one microbatch. */
 static void add_layers(double *items, const struct erg_time_request *request,
-                       const struct erg_time_parts *parts, double count,
+                       const struct erg_time_parts *parts, double count, double dense,
                        enum erg_recompute recompute, double offload)
 {
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
@@ -433,6 +457,9 @@ static void add_layers(double *items, const struct erg_time_request *request,
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[recompute];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
+    for (int i = 0; i <= ERG_TIME_OVERHEAD && dense > 0; i++)
+        items[i] += dense * (parts->dense.forward[i] + parts->dense.backward[i]);
+    items[ERG_TIME_RECOMPUTE] += dense * parts->dense.recompute_s[recompute];
 }
 
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
@@ -458,6 +485,14 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
         cost->expert_gradient_s + parts->expert_parameters * place->expert_optimizer_s;
     cost->layer_once_s = parts->layer_parameters * end_s + cost->expert_once_s;
     cost->fixed_once_s = extra * end_s;
+    const long layers = erg_layout_stage_layers(layout, request->model->layers, stage);
+    cost->dense = erg_layout_dense_layers(layout, request->model, stage, layers);
+    if (cost->dense == 0)
+        return;
+    const struct erg_time_dense *dense = &parts->dense;
+    const double dense_s = dense->forward_s + dense->backward_s + dense->recompute_s[recompute];
+    cost->fixed_s += (double)cost->dense * (dense_s - cost->layer_s);
+    cost->fixed_once_s += (double)cost->dense * (dense->parameters * end_s - cost->layer_once_s);
 }
 
 /*
@@ -510,7 +545,8 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {
-    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload;
+    bool equal = !layout->chunk_layers && !layout->stage_recompute && !layout->stage_offload &&
+                 !place->request->model->experts.dense_layers;
     if (equal && place->level && stage < place->end - 1)
         return place->end - 1;
     return equal ? stage + erg_time_alike(place, layout, stage) : stage + 1;
@@ -542,9 +578,10 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         }
         if (own_once > once) {
             once = own_once;
-            items[ERG_TIME_GRADIENTS] = (once - held * cost.expert_once_s) * place->gradient_s /
+            const double routed = held - (double)cost.dense;
+            items[ERG_TIME_GRADIENTS] = (once - routed * cost.expert_once_s) * place->gradient_s /
                                             (place->gradient_s + place->optimizer_s) +
-                                        held * cost.expert_gradient_s;
+                                        routed * cost.expert_gradient_s;
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
         double wait = erg_time_stalls(place, layout, stage, erg_layout_recompute(layout, stage),
@@ -553,8 +590,8 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
     }
     assert(place == &places[count - 1]);
     add_layers(items, pace->request, pace->parts,
-               (double)erg_layout_stage_layers(layout, layers, slowest_stage),
-               erg_layout_recompute(layout, slowest_stage),
+               (double)(erg_layout_stage_layers(layout, layers, slowest_stage) - slowest.dense),
+               (double)slowest.dense, erg_layout_recompute(layout, slowest_stage),
                erg_layout_offload(layout, slowest_stage));
     items[ERG_TIME_HEAD] = slowest_stage == last ? pace->parts->head_s : 0;
     items[ERG_TIME_PIPELINE] = slowest.message_s;

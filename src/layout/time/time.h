@@ -46,7 +46,11 @@
  * links carry (n - 1) / e of a rank's bytes and the network carries (e - n) / e. Gathers and
  * scatters of tensor ranks around the experts' products use the tensor group's links. All of these
  * have the same exposed share. Experts' gradients are summed over the data ranks that hold the same
- * ones.
+ * ones. If the first layers have no experts, a stage's time is the sum over its layers of both
+ * kinds.
+ *
+ * Groups whose ranks are on one board use its own links (cap_group of the GPU's file); other groups
+ * and messages use the node's.
  *
  * Not modelled: the embedding (no products), the loss's exchange of statistics, a tied head's sum
  * of two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the
@@ -96,6 +100,8 @@ struct erg_time_machine {
     double shared_bandwidth; /* of the link that its copies and its messages between nodes share; 0:
                               * none */
     long adapter_gpus;       /* GPUs per network adapter; 0 or 1: not shared */
+    long board_gpus;         /* consecutive GPUs on a board with links of board_bandwidth */
+    double board_bandwidth;  /* 0: boards have no links of their own */
 };
 
 /* `gpu`'s links, and each GPU's share of the network between the cluster's nodes. */
@@ -146,7 +152,11 @@ struct erg_time_hop {
     double copy_s; /* time for which it blocks copies on the shared link */
 };
 
-/* One layer and the head for one microbatch, by tensor and context degree. Seconds. */
+/*
+ * One layer and the head for one microbatch, by tensor and context degree. Seconds. If the model's
+ * first layers have no experts, `dense` is one of those and the other members are one of the
+ * others.
+ */
 struct erg_time_parts {
     double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
     double forward_s, backward_s; /* their sums */
@@ -169,6 +179,12 @@ struct erg_time_parts {
     double layer_parameters, embedding_parameters, head_parameters;
     double expert_parameters; /* of a layer, in addition to layer_parameters */
     double expert_s[2];       /* experts' products within the linear items, each direction */
+    struct erg_time_dense {   /* zero if all layers are of one kind */
+        double forward[ERG_TIME_OVERHEAD + 1], backward[ERG_TIME_OVERHEAD + 1];
+        double forward_s, backward_s;
+        double recompute_s[ERG_RECOMPUTES];
+        double parameters;
+    } dense;
 };
 
 /* The time of a layout without FSDP. */
@@ -195,6 +211,9 @@ double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg
 
 /* HBM bytes of the optimizer's step per parameter of a GPU. */
 double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
+
+/* Bytes/s of the links between `size` ranks of a node, `stride` apart: of a board if it has all. */
+double erg_time_link_rate(const struct erg_time_request *request, long stride, long size);
 
 /*
  * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, that divide
@@ -318,7 +337,8 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
 
 /*
  * The cost of a stage by its layers: layer_s and fixed_s seconds per microbatch, layer_once_s
- * and fixed_once_s at the iteration's end. The iteration takes
+ * and fixed_once_s at the iteration's end. The difference between the stage's layers without
+ * experts and the others is part of fixed_s and fixed_once_s. The iteration takes
  *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
  */
 struct erg_time_stage {
@@ -326,6 +346,7 @@ struct erg_time_stage {
     double layer_once_s, fixed_once_s;
     double expert_gradient_s, expert_once_s; /* of layer_once_s, for the experts */
     double message_s;                        /* of fixed_s */
+    long dense;                              /* layers without experts */
 };
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
