@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kareus section 3.1: groups of four and more GPUs need more SMs; more than 30 never helped. */
+/* Kareus, sets of SMs: groups of four and more GPUs need more SMs; more than 30 never helped. */
 static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
 static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
