@@ -2,6 +2,7 @@
 #include "cli/options.h"
 
 #include "base/memory.h"
+#include "base/option_value.h"
 #include "ergon/job.h"
 
 #include <math.h>
@@ -49,18 +50,6 @@ const char *const *erg_option_choices(const struct erg_option *option)
     return option->words ? erg_words(option->words) : option->choices;
 }
 
-static int check_bounds(const struct erg_option *option, double value, const char *text,
-                        struct erg_error *err)
-{
-    if (option->least == option->most || (value >= option->least && value <= option->most))
-        return 0;
-    if (option->most >= 1e15 && value < option->least)
-        return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected at least %.10g", option->name,
-                        text, option->least);
-    return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a value between %.16g and %.16g",
-                    option->name, text, option->least, option->most);
-}
-
 static int set_choice(const struct erg_option *option, void *target, const char *text,
                       struct erg_error *err)
 {
@@ -87,8 +76,6 @@ static int set_value(const struct erg_option *option, void *values, const char *
                      struct erg_error *err)
 {
     void *target = (char *)values + option->offset;
-    long integer;
-    double number;
     switch (option->type) {
     case ERG_OPTION_FLAG:
         *(bool *)target = true;
@@ -97,29 +84,17 @@ static int set_value(const struct erg_option *option, void *values, const char *
         ++*(int *)target;
         return 0;
     case ERG_OPTION_LONG:
-        if (!erg_parse_long(text, &integer)) {
-            if (erg_parse_double(text, &number) && fabs(number) >= 0x1p63 &&
-                check_bounds(option, number, text, err) != 0)
-                return -1;
-            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected %s", option->name, text,
-                            erg_whole_number(text));
-        }
-        *(long *)target = integer;
-        return check_bounds(option, (double)integer, text, err);
+        return erg_option_long(target, option->name, text, option->least, option->most, err);
     case ERG_OPTION_DOUBLE:
-        if (!erg_parse_double(text, &number))
-            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a number", option->name,
-                            text);
-        *(double *)target = number;
-        return check_bounds(option, number, text, err);
+        return erg_option_double(target, option->name, text, option->least, option->most, err);
     case ERG_OPTION_BYTES:
-        if (!erg_parse_bytes(text, &number))
+        if (!erg_parse_bytes(text, target))
             return erg_fail(
                 err, ERG_USAGE,
                 "--%s got \"%s\", expected a number of bytes like 6e10, 64GiB, 500MiB or 64GB",
                 option->name, text);
-        *(double *)target = number;
-        return check_bounds(option, number, text, err);
+        return erg_option_check_range(option->name, text, *(double *)target, option->least,
+                                      option->most, err);
     case ERG_OPTION_CHOICE:
     case ERG_OPTION_WORD:
         return set_choice(option, target, text, err);
