@@ -4,16 +4,17 @@
 #   format   every C file as clang-format writes it
 #   shell    shellcheck on every script
 #   man      mandoc's lint on every manual page, also on those that are made from the headers
-#   cppcheck every source of the library and the command
+#   cppcheck every C file of src/ except those for CUDA
 #   clang    a build with clang, research included; warnings are errors
 #   cuda     a build with the CUDA device; warnings are errors
-#   tidy     clang-tidy on the sources that differ from $GATES_BASE (default: main), or on all
+#   tidy     clang-tidy on the same files: those that differ from $GATES_BASE (default: main), or all if
+#            none differs
 #   asan     the test suite under the address and undefined-behaviour sanitizers
-#   tsan     the tests of rooms with threads under the thread sanitizer
-#   fuzz     each fuzz target for $GATES_FUZZ_S seconds (default: 20)
+#   tsan     the tests of code that starts threads under the thread sanitizer
+#   fuzz     a build with clang, and each fuzz target for $GATES_FUZZ_S seconds (default: 20)
 #
-# A stage whose program is missing is reported as skipped, with the reason. The exit status is 0 if no
-# stage failed, 77 if all were skipped, and 1 else.
+# A stage whose program is missing is reported as skipped, with the reason. The exit status is 1 if a
+# stage failed, 77 if all were skipped, and 0 otherwise.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 [ $# -gt 0 ] || set -- format shell man
