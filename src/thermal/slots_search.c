@@ -56,7 +56,7 @@ static bool balance(struct slots_search *at)
 {
     const struct erg_slots_request *request = at->request;
     double layer_s[ERG_CHASSIS_GPUS] = {0};
-    int layers[ERG_CHASSIS_GPUS], left = -request->groups;
+    int layers[ERG_CHASSIS_GPUS] = {0}, left = -request->groups;
     for (unsigned slot = 0; slot < request->chassis->gpus; slot++) {
         double *own_s = &layer_s[at->tried.group[slot]];
         *own_s = fmax(*own_s,
