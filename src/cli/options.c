@@ -129,14 +129,20 @@ static int set_defaults(const struct erg_option *options, void *values, struct e
     return 0;
 }
 
-static const struct erg_option *find_in(const struct erg_option *options, const char *name,
-                                        size_t length, char letter)
+static const struct erg_option *find_name(const struct erg_option *options, const char *name,
+                                          size_t length)
 {
-    for (const struct erg_option *option = options; option->name; option++) {
-        if (letter ? option->letter == letter
-                   : strlen(option->name) == length && strncmp(option->name, name, length) == 0)
+    for (const struct erg_option *option = options; option->name; option++)
+        if (strlen(option->name) == length && strncmp(option->name, name, length) == 0)
             return option;
-    }
+    return NULL;
+}
+
+static const struct erg_option *find_letter(const struct erg_option *options, char letter)
+{
+    for (const struct erg_option *option = options; option->name; option++)
+        if (option->letter == letter)
+            return option;
     return NULL;
 }
 
@@ -211,10 +217,10 @@ static int take_long(struct parser *parser, const char *word, struct erg_error *
     const char *equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const struct erg_command *command = parser->call->command;
-    const struct erg_option *option = find_in(command->options, word, length, 0);
+    const struct erg_option *option = find_name(command->options, word, length);
     bool common = !option;
     if (!option)
-        option = find_in(erg_common_options(command), word, length, 0);
+        option = find_name(erg_common_options(command), word, length);
     if (!option)
         return fail_unknown(command, word, length, err);
     return take(parser, option, common, equals ? equals + 1 : NULL, err);
@@ -224,10 +230,10 @@ static int take_letters(struct parser *parser, const char *letters, struct erg_e
 {
     const struct erg_command *command = parser->call->command;
     for (; *letters; letters++) {
-        const struct erg_option *option = find_in(command->options, NULL, 0, *letters);
+        const struct erg_option *option = find_letter(command->options, *letters);
         bool common = !option;
         if (!option)
-            option = find_in(erg_common_options(command), NULL, 0, *letters);
+            option = find_letter(erg_common_options(command), *letters);
         if (!option)
             return erg_fail(err, ERG_USAGE,
                             "\"ergon %s\" has no option -%c; \"ergon %s --help\" lists its options",
