@@ -1,6 +1,6 @@
 /*
  * Composition of the largest published case: a backward instruction with recomputation under
- * context parallelism has 12 partition types (Kareus section 5.1); 18 clocks. First with every
+ * context parallelism has 12 partition types (Kareus, partitions); 18 clocks. First with every
  * configuration of the published workloads' partitions on the emulated A100, then with synthetic
  * lists of which no point falls away early. The published planner enumerates the product of the
  * 12 lists at each clock.

@@ -1,5 +1,5 @@
 /*
- * The ten published workloads (Kareus tables 3 and 4, 16 x A100-SXM4-40GB), end to end on the
+ * The ten published workloads (Kareus, evaluation, 16 x A100-SXM4-40GB), end to end on the
  * emulated device: search, composition, planning and comparison as `ergon optimize` does them, with
  * sensors, noise and heat. Prints ours beside the published percentages, and the deviations.
  * Published cells that were lost are not compared. Absolute times of M and Kareus are recovered

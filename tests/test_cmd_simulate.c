@@ -52,7 +52,7 @@ static void test_names_jobs_that_do_not_fit(void **state)
         struct program_result result = run_program(line.data);
         assert_int_equal(result.exit_code, 0);
         assert_non_null(strstr(result.out.data, "unfit.csv:3: policy "));
-        assert_non_null(strstr(result.out.data, "job 'second', which asks for 1 GPUs of any type: "
+        assert_non_null(strstr(result.out.data, "job 'second', which asks for 1 GPU of any type: "
                                                 "no profile of bert 1B at batch 64 fits those"));
         if (i < 4) { /* Arena runs it on fewer */
             assert_non_null(strstr(result.out.data, "unfit.csv:2: policy "));

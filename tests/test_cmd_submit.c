@@ -342,11 +342,12 @@ static void jobs_run_by_their_plan(void **state)
     static const char *const points[][2] = {
         {"--method=none", "method"},
         {"-m nanobatching+clocks --point 900", "nanobatching+clocks has the points 1 to "},
-        {"--point 0", "--point got \"0\", expected at least 1"},
+        {"--point 0", "--point got \"0\", expected a value between 1 and 1000000000"},
         {"--point=1.5", "--point got \"1.5\", expected a whole number"},
-        {"--deadline soon", "--deadline got \"soon\", expected a number above 0"},
+        {"--deadline soon", "--deadline got \"soon\", expected a number"},
+        {"-D 1e-10", "--deadline got \"1e-10\", expected at least 1e-09"},
         {"-D 1e-9", "plan.json: choosing a point of "},
-        {"-E-3", "--energy-budget got \"-3\", expected a number above 0"},
+        {"-E-3", "--energy-budget got \"-3\", expected at least 1e-09"},
         {"-D 1 --point=1", "--point, --deadline and --energy-budget exclude each other"},
         {"--lock-clocks --method", "--method needs a value"}};
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {

@@ -3,8 +3,8 @@
 
 #include "plan/plan.h"
 
-/* Kareus table 1 (Qwen 1.7B, PP2 CP2 TP4, microbatch 16, 4K): one point per system. */
-static void published_table_1(void **state)
+/* Kareus, evaluation (Qwen 1.7B, PP2 CP2 TP4, microbatch 16, 4K): one point per system. */
+static void the_published_evaluation(void **state)
 {
     (void)state;
     const struct erg_point m = {5.60, 26745, 0};
@@ -45,7 +45,7 @@ static void undefined_and_negative_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_table_1),
+        cmocka_unit_test(the_published_evaluation),
         cmocka_unit_test(undefined_and_negative_cases),
     };
     return cmocka_run_group_tests_name("compare", tests, NULL, NULL);

@@ -252,7 +252,7 @@ static void errors_are_judged(void **state)
     assert_close(errors.spearman, 0.8, 1e-12); /* 1 - 6 x 2 / (4 x 15) */
 }
 
-/* Table 5.3 of the published results, the rows that are given. */
+/* Megatron-Kwai's published iterations, the rows that are given. */
 static void the_published_rows_are_met(void **state)
 {
     (void)state;

@@ -137,7 +137,7 @@ static void idle_nodes_are_switched_off(void **state)
     pass(20);
     assert_int_equal(nodes_off(), 2);
     assert_false(world.off[used]);
-    assert_int_equal(times_said(": sleep, since no job needs it"), 2);
+    assert_int_equal(times_said(": sleeps, since no job needs it"), 2);
     pass(2);
     /* That of a job goes when it is over, and has been for as long. */
     report(0, "done", 1000);

@@ -483,7 +483,7 @@ static void test_nodes_save_power(void **state)
     const bool on_h1 = lines_with("steps", " h1 ") > 0;
     const long idle = on_h1 ? 2 : 1;
     await_nodes_off(idle);
-    assert_int_equal(lines_with("schedule.log", ": sleep, since no job needs it"), idle);
+    assert_int_equal(lines_with("schedule.log", ": sleeps, since no job needs it"), idle);
     assert_int_equal(lines_with("schedule.log", ": wake"), 0);
     const double off_s = unix_s();
     submit(4, 30, "");

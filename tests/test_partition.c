@@ -1,6 +1,6 @@
 /*
  * Partitions are derived from op lists. Expected: the tables of the published system (Kareus
- * section 3 and its artifact: partition types, order, slots, sizes), which no code here contains.
+ * and its artifact: partition types, order, slots, sizes), which no code here contains.
  */
 #include "check.h"
 #include "golden_ops.h"
@@ -188,7 +188,7 @@ static void ops_carry_codes(void **state)
     tear_down(&f);
 }
 
-/* Kareus section 11: 4L+2 with TP, 6L+2 and 8L+2 with CP; the replay adds a forward per layer. */
+/* Kareus, partitions: 4L+2 with TP, 6L+2 and 8L+2 with CP; the replay adds a forward per layer. */
 static void an_instruction_has_two_partitions_per_segment_and_two_at_its_end(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
  * From op lists to the iteration, without noise: the acceptance numbers of the emulated A100 for
- * Llama 3.2 3B, TP8, microbatch 8, 4K, PP2 with 15 + 13 layers, 8 microbatches (emulator
- * specification, section 8; J of two GPUs; tolerance 0.5 %).
+ * Llama 3.2 3B, TP8, microbatch 8, 4K, PP2 with 15 + 13 layers, 8 microbatches
+ * (J of two GPUs; tolerance 0.5 %).
  */
 #include "check.h"
 

@@ -10,7 +10,7 @@
  * one data type of all scales (partition, microbatch, iteration, layout, cluster): a point's
  * recipe is an index into the list that it was built from, as the frontier's builder defines it.
  *
- * Source: Pareto sets and composition, Kareus (Algorithm 2).
+ * Source: Pareto sets and composition, Kareus.
  */
 #ifndef ERGON_FRONTIER_H
 #define ERGON_FRONTIER_H

@@ -190,9 +190,9 @@ static int check_options(const struct erg_layouts_asked *values, struct erg_erro
                         "--export profile prints whole frontiers of one batch; expected it without "
                         "--layout, --why, --output, --batch-slack, objectives and limits");
     if (values->why && values->export >= 0)
-        return erg_fail(
-            err, ERG_USAGE,
-            "--why prints text for people; expected --json and --export with --layout instead");
+        return erg_fail(err, ERG_USAGE,
+                        "--why prints text for people; expected it without --export (--layout with "
+                        "--export exports one layout)");
     if (values->why && (input->objective >= 0 || !isnan(input->deadline_s) ||
                         !isnan(input->energy_j) || !isnan(input->power_w)))
         return erg_fail(err, ERG_USAGE,

@@ -46,9 +46,13 @@ void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,
 
 /* ---- the planner ---- */
 
-int erg_live_layout_input(struct erg_layout_input *input, struct erg_text *text,
-                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
-                          const char *gpus, struct erg_error *err)
+/*
+ * Fills the input for layouts of a job on nodes of one type of GPUs, by ergon's own training: the
+ * planner's request. `gpus`: as the input has it. The text, the path and `gpus` must outlive it.
+ */
+static int fill_input(struct erg_layout_input *input, struct erg_text *text,
+                      const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
+                      const char *gpus, struct erg_error *err)
 {
     const double network = job->cluster.inter_node_bandwidth;
     const int adapters = (int)job->cluster.adapters_per_node;
@@ -92,7 +96,7 @@ int erg_live_layout_rows(struct erg_text *rows, const struct erg_job *job, const
     struct erg_layout_query query = {0};
     struct erg_layout_input input;
     struct erg_text text = {0};
-    int result = erg_live_layout_input(&input, &text, job, type, nodes, gpus_per_node, gpus, err);
+    int result = fill_input(&input, &text, job, type, nodes, gpus_per_node, gpus, err);
     if (result == 0) {
         result = erg_layout_query_open(&query, &input, err) != 0 ||
                          erg_layout_query_prepare(&query, err) != 0
@@ -116,8 +120,8 @@ static int ask_planner(struct erg_text *out, const struct erg_job *job,
     struct erg_text text = {0};
     char gpus[16];
     snprintf(gpus, sizeof gpus, "%d", request->nodes * request->gpus_per_node);
-    int result = erg_live_layout_input(&input, &text, job, request->plan->type, request->nodes,
-                                       request->gpus_per_node, gpus, err);
+    int result = fill_input(&input, &text, job, request->plan->type, request->nodes,
+                            request->gpus_per_node, gpus, err);
     if (result == 0) {
         result = erg_layout_query_open(&query, &input, err) != 0 ||
                          erg_layout_query_prepare(&query, err) != 0 ||

@@ -29,14 +29,6 @@ int erg_live_layout_choose(struct erg_live_layout *chosen,
                            const struct erg_live_layout_request *request, struct erg_error *err);
 void erg_live_layout_release(struct erg_live_layout *chosen);
 
-/*
- * Fills the input for layouts of a job on nodes of one type of GPUs, by ergon's own training: the
- * planner's request. `gpus`: as the input has it. The text, the path and `gpus` must outlive it.
- */
-int erg_live_layout_input(struct erg_layout_input *input, struct erg_text *text,
-                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
-                          const char *gpus, struct erg_error *err);
-
 /* Rows of a profile (layout/exchange/profile_rows.h) with their header: what the planner expects of
  * the job on nodes of one type, for numbers of GPUs as the input has them. */
 int erg_live_layout_rows(struct erg_text *rows, const struct erg_job *job, const char *type,

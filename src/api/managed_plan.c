@@ -2,10 +2,12 @@
 #include "api/managed_plan.h"
 
 #include "api/live_layout.h"
+#include "base/option_value.h"
 #include "io/file.h"
 #include "plan/plan_pace.h"
 #include "train/run/run_plan.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -69,22 +71,21 @@ void erg_managed_options_split(struct erg_managed_options *options, const char *
 static int read_value(struct erg_train_options *train, const char *name, const char *text,
                       struct erg_error *err)
 {
-    const bool deadline = strcmp(name, "--deadline") == 0;
-    double value;
+    const char *option = name + strlen("--");
     long number;
-    if (strcmp(name, "--method") == 0) {
-        train->method = text;
-    } else if (strcmp(name, "--point") == 0) {
-        if (!erg_parse_long(text, &number) || number < 1)
-            return erg_fail(err, ERG_USAGE, "--point got \"%.100s\", expected %s", text,
-                            erg_parse_long(text, &number) ? "at least 1" : erg_whole_number(text));
+    if (strcmp(option, "point") == 0) {
+        if (erg_option_long(&number, option, text, ERG_POINT_RANGE, err) != 0)
+            return -1;
         train->point = (size_t)number;
-    } else {
-        if (!erg_parse_double(text, &value) || !(value > 0))
-            return erg_fail(err, ERG_USAGE, "%s got \"%.100s\", expected a number above 0", name,
-                            text);
-        *(deadline ? &train->deadline_s : &train->energy_budget_j) = value;
+        return 0;
     }
+    if (strcmp(option, "deadline") == 0)
+        return erg_option_double(&train->deadline_s, option, text, ERG_POINT_TIME_RANGE, err);
+    if (strcmp(option, "energy-budget") == 0)
+        return erg_option_double(&train->energy_budget_j, option, text, ERG_POINT_ENERGY_RANGE,
+                                 err);
+    assert(strcmp(option, "method") == 0);
+    train->method = text;
     return 0;
 }
 
@@ -102,11 +103,8 @@ int erg_managed_options_read(struct erg_train_options *train,
         if (read_value(train, option->name, value ? value : options->with[i], err) != 0)
             return -1;
     }
-    return (train->point > 0) + (train->deadline_s > 0) + (train->energy_budget_j > 0) > 1
-               ? erg_fail(err, ERG_USAGE,
-                          "--point, --deadline and --energy-budget exclude each other: each "
-                          "chooses one point")
-               : 0;
+    return erg_option_check_points(
+        (train->point > 0) + (train->deadline_s > 0) + (train->energy_budget_j > 0), err);
 }
 
 /* ---- the plan ---- */

@@ -78,11 +78,10 @@ static int check_json(const struct layout_values *values, struct erg_error *err)
     if (values->export)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
-    if (values->why && !values->layout)
-        return erg_fail(
-            err, ERG_USAGE,
-            "--why prints text for people; expected --json and --export with --layout instead");
-    return 0;
+    return values->why ? erg_fail(err, ERG_USAGE,
+                                  "--why prints text for people; expected it without --json "
+                                  "(--layout prints one layout as JSON)")
+                       : 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

@@ -1,6 +1,7 @@
 /* ergon show PLAN.json: the comparison in a plan, and the recipe of one of its points. */
 #include "cli/cli.h"
 
+#include "base/option_value.h"
 #include "ergon/plan.h"
 
 #include <stdio.h>
@@ -17,14 +18,14 @@ static const struct erg_option options[] = {
      .help = "take a point of this method (default: the plan's selected point)"},
     {"pick", 'k', ERG_OPTION_WORD, "RULE", AT(pick), .words = ERG_WORDS_PICK,
      .help = "choose the point by its place on the frontier"},
-    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), ERG_POINT_TIME_RANGE,
      .help = "choose the point of least energy within this time"},
-    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), ERG_POINT_ENERGY_RANGE,
      .help = "choose the fastest point within this energy"},
-    {"straggler", 'T', ERG_OPTION_DOUBLE, "SECONDS", AT(straggler_s), 1e-9, 1e15,
+    {"straggler", 'T', ERG_OPTION_DOUBLE, "SECONDS", AT(straggler_s), ERG_POINT_TIME_RANGE,
      .help =
          "choose the point of least energy for a pipeline that waits for another until this time"},
-    {"point", 'p', ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
+    {"point", 'p', ERG_OPTION_LONG, "N", AT(point), ERG_POINT_RANGE,
      .help = "choose the point of this number; 1 is the fastest"},
     {0},
 };

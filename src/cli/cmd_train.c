@@ -4,6 +4,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/option_value.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "ergon/train.h"
@@ -61,12 +62,12 @@ static const struct erg_option options[] = {
      .help = "run every instruction as in this plan of the job (see ergon optimize)"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
      .help = "take a point of this method (default: the plan's selected point)"},
-    {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
+    {"point", 0, ERG_OPTION_LONG, "N", AT(point), ERG_POINT_RANGE,
      .help = "take the plan's point of this number; 1 is the fastest"},
-    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), ERG_POINT_TIME_RANGE,
      .help = "take the plan's point of least energy within this time of an iteration; with --auto, "
              "the way of least energy within this time of a step"},
-    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), ERG_POINT_ENERGY_RANGE,
      .help = "take the plan's fastest point within this energy of an iteration; with --auto, the "
              "fastest way within this energy of a step"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
@@ -213,10 +214,8 @@ static int check_plan_options(const struct train_values *values, struct erg_erro
                 "--auto needs --output, the folder of the run, which stores its choices");
         lone = NULL;
     }
-    if (points > 1)
-        return erg_fail(
-            err, ERG_USAGE,
-            "--point, --deadline and --energy-budget exclude each other: each chooses one point");
+    if (erg_option_check_points(points, err) != 0)
+        return -1;
     if (!values->plan && lone)
         return erg_fail(err, ERG_USAGE, "%s needs --plan or --auto", lone);
     return 0;

@@ -2,6 +2,7 @@
 #include "cli/options.h"
 
 #include "base/memory.h"
+#include "base/option_value.h"
 #include "ergon/job.h"
 
 #include <math.h>
@@ -49,18 +50,6 @@ const char *const *erg_option_choices(const struct erg_option *option)
     return option->words ? erg_words(option->words) : option->choices;
 }
 
-static int check_bounds(const struct erg_option *option, double value, const char *text,
-                        struct erg_error *err)
-{
-    if (option->least == option->most || (value >= option->least && value <= option->most))
-        return 0;
-    if (option->most >= 1e15 && value < option->least)
-        return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected at least %.10g", option->name,
-                        text, option->least);
-    return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a value between %.16g and %.16g",
-                    option->name, text, option->least, option->most);
-}
-
 static int set_choice(const struct erg_option *option, void *target, const char *text,
                       struct erg_error *err)
 {
@@ -87,8 +76,6 @@ static int set_value(const struct erg_option *option, void *values, const char *
                      struct erg_error *err)
 {
     void *target = (char *)values + option->offset;
-    long integer;
-    double number;
     switch (option->type) {
     case ERG_OPTION_FLAG:
         *(bool *)target = true;
@@ -97,29 +84,17 @@ static int set_value(const struct erg_option *option, void *values, const char *
         ++*(int *)target;
         return 0;
     case ERG_OPTION_LONG:
-        if (!erg_parse_long(text, &integer)) {
-            if (erg_parse_double(text, &number) && fabs(number) >= 0x1p63 &&
-                check_bounds(option, number, text, err) != 0)
-                return -1;
-            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected %s", option->name, text,
-                            erg_whole_number(text));
-        }
-        *(long *)target = integer;
-        return check_bounds(option, (double)integer, text, err);
+        return erg_option_long(target, option->name, text, option->least, option->most, err);
     case ERG_OPTION_DOUBLE:
-        if (!erg_parse_double(text, &number))
-            return erg_fail(err, ERG_USAGE, "--%s got \"%s\", expected a number", option->name,
-                            text);
-        *(double *)target = number;
-        return check_bounds(option, number, text, err);
+        return erg_option_double(target, option->name, text, option->least, option->most, err);
     case ERG_OPTION_BYTES:
-        if (!erg_parse_bytes(text, &number))
+        if (!erg_parse_bytes(text, target))
             return erg_fail(
                 err, ERG_USAGE,
                 "--%s got \"%s\", expected a number of bytes like 6e10, 64GiB, 500MiB or 64GB",
                 option->name, text);
-        *(double *)target = number;
-        return check_bounds(option, number, text, err);
+        return erg_option_check_range(option->name, text, *(double *)target, option->least,
+                                      option->most, err);
     case ERG_OPTION_CHOICE:
     case ERG_OPTION_WORD:
         return set_choice(option, target, text, err);
@@ -154,14 +129,20 @@ static int set_defaults(const struct erg_option *options, void *values, struct e
     return 0;
 }
 
-static const struct erg_option *find_in(const struct erg_option *options, const char *name,
-                                        size_t length, char letter)
+static const struct erg_option *find_name(const struct erg_option *options, const char *name,
+                                          size_t length)
 {
-    for (const struct erg_option *option = options; option->name; option++) {
-        if (letter ? option->letter == letter
-                   : strlen(option->name) == length && strncmp(option->name, name, length) == 0)
+    for (const struct erg_option *option = options; option->name; option++)
+        if (strlen(option->name) == length && strncmp(option->name, name, length) == 0)
             return option;
-    }
+    return NULL;
+}
+
+static const struct erg_option *find_letter(const struct erg_option *options, char letter)
+{
+    for (const struct erg_option *option = options; option->name; option++)
+        if (option->letter == letter)
+            return option;
     return NULL;
 }
 
@@ -236,10 +217,10 @@ static int take_long(struct parser *parser, const char *word, struct erg_error *
     const char *equals = strchr(word, '=');
     size_t length = equals ? (size_t)(equals - word) : strlen(word);
     const struct erg_command *command = parser->call->command;
-    const struct erg_option *option = find_in(command->options, word, length, 0);
+    const struct erg_option *option = find_name(command->options, word, length);
     bool common = !option;
     if (!option)
-        option = find_in(erg_common_options(command), word, length, 0);
+        option = find_name(erg_common_options(command), word, length);
     if (!option)
         return fail_unknown(command, word, length, err);
     return take(parser, option, common, equals ? equals + 1 : NULL, err);
@@ -249,10 +230,10 @@ static int take_letters(struct parser *parser, const char *letters, struct erg_e
 {
     const struct erg_command *command = parser->call->command;
     for (; *letters; letters++) {
-        const struct erg_option *option = find_in(command->options, NULL, 0, *letters);
+        const struct erg_option *option = find_letter(command->options, *letters);
         bool common = !option;
         if (!option)
-            option = find_in(erg_common_options(command), NULL, 0, *letters);
+            option = find_letter(erg_common_options(command), *letters);
         if (!option)
             return erg_fail(err, ERG_USAGE,
                             "\"ergon %s\" has no option -%c; \"ergon %s --help\" lists its options",

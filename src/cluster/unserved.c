@@ -26,9 +26,10 @@ void erg_unserved_text(struct erg_text *out, const struct erg_unserved *unserved
     if (unserved->fate == ERG_UNSERVED_NOWHERE)
         erg_text_printf(out, "job '%s' can never run", job->id);
     else
-        erg_text_printf(out, "policy %s %s job '%s', which asks for %d GPUs of %s%s", policy,
+        erg_text_printf(out, "policy %s %s job '%s', which asks for %d GPU%s of %s%s", policy,
                         unserved->fate == ERG_UNSERVED_TURNED_AWAY ? "rejects" : "never runs",
-                        job->id, job->gpus, job->type < 0 ? "any type" : "type ",
+                        job->id, job->gpus, erg_plural((size_t)job->gpus),
+                        job->type < 0 ? "any type" : "type ",
                         job->type < 0 ? "" : fleet->types[job->type].name);
     erg_text_printf(out, ": no profile of %s %s at batch %ld fits %s in at most %d s an iteration",
                     workload->family, workload->size, workload->batch,

@@ -135,9 +135,6 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns);
 
 /* ---- daemon_lease_begin.c and daemon_leases.c ---- */
 
-/* Logs a refusal in the audit, at most 20 per second. */
-void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,
-                              size_t gpu, enum erg_knob knob, const char *reason);
 /* Gives a free knob to an asker that is still connected. */
 void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
                             const struct erg_daemon_asker *asker);

@@ -8,8 +8,9 @@
 
 static const int64_t hang_ns = 1000000000;
 
-void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,
-                              size_t gpu, enum erg_knob knob, const char *reason)
+/* Logs a refusal in the audit, at most 20 per second. */
+static void audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer, size_t gpu,
+                          enum erg_knob knob, const char *reason)
 {
     char comm[200], why[600];
     if (!erg_daemon_audit_may(daemon->audit, &daemon->refusals_ns))
@@ -94,7 +95,7 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
         refuse(daemon, asker, ERG_WIRE_BOUNDS, 0,
                "the GPU supports no value within the bounds of the rule");
     } else if (!take_claim(daemon, gpu, &error)) {
-        erg_daemon_audit_refusal(daemon, &from->peer, gpu, knob, error.message);
+        audit_refusal(daemon, &from->peer, gpu, knob, error.message);
         refuse(daemon, asker, ERG_WIRE_BUSY, 0, error.message);
     } else {
         struct erg_daemon_target look = {
@@ -171,7 +172,7 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
     const struct erg_daemon_rule *rule =
         erg_daemon_rule_of(&daemon->config, daemon->grants, &from->peer, gpu);
     if (!rule || !(rule->may >> knob & 1)) {
-        erg_daemon_audit_refusal(daemon, &from->peer, gpu, knob, "no rule allows it");
+        audit_refusal(daemon, &from->peer, gpu, knob, "no rule allows it");
         erg_daemon_answer(daemon, from, request, ERG_WIRE_DENIED, 0,
                           "no rule lets user %lu (job %" PRIu32 ") set the %s of GPU %zu; the "
                           "administrator can add one",

@@ -1,5 +1,5 @@
 /*
- * Profiler: time and energy of steps on a device, in a thermally stable way (Kareus section 4.2).
+ * Profiler: time and energy of steps on a device, in a thermally stable way (Kareus, profiler).
  *
  * One measurement: lock the clock, wait for it to settle, find how many runs fill the window, cool
  * down, warm up, then run the window back to back while polling the sensors. Two readings of the

@@ -179,9 +179,6 @@ size_t erg_hook_find_class(struct erg_hook *hook, int kind, int chunk, int clock
 struct hook_tally erg_hook_read_class(const struct hook_class *class);
 void erg_hook_clear_class(struct hook_class *class, int clock_mhz);
 
-/* Another point runs from step `from_step` on. */
-void erg_hook_change_point(struct erg_hook *hook, size_t point, int64_t from_step);
-
 /* Called in step_end; acts every 16th step. */
 int erg_hook_exchange_step(struct erg_hook *hook, struct erg_error *err);
 

@@ -38,7 +38,8 @@ static int need_plan(const struct erg_hook *hook, const char *what, struct erg_e
                       : erg_fail(err, ERG_USAGE, "%s: this hook has no plan, expected one", what);
 }
 
-void erg_hook_change_point(struct erg_hook *hook, size_t point, int64_t from_step)
+/* Another point runs from step `from_step` on. */
+static void change_point(struct erg_hook *hook, size_t point, int64_t from_step)
 {
     hook->next = point;
     hook->next_step = from_step;
@@ -79,7 +80,7 @@ int erg_hook_late(struct erg_hook *hook, double factor, struct erg_hook_choice *
     if (erg_hook_make_point(hook, point, err) != 0)
         return -1;
     const int64_t from_step = hook->steps + hook->in_step;
-    erg_hook_change_point(hook, point, from_step);
+    change_point(hook, point, from_step);
     if (choice) {
         struct erg_hook_choice found = describe(hook, point, until_s, from_step);
         found.cause = factor > 1 ? ERG_HOOK_CAUSE_ASKED : ERG_HOOK_CAUSE_NONE;
@@ -276,7 +277,7 @@ static int decide(struct erg_hook *hook, struct erg_error *err)
         return -1;
     const double until_s = point_of(hook, hook->chosen)->time_s *
                            (late.others > 0 ? late.slowest_share / late.others : 1);
-    erg_hook_change_point(hook, wanted, hook->steps + STEPS_UNTIL);
+    change_point(hook, wanted, hook->steps + STEPS_UNTIL);
     agreement->choice = describe(hook, wanted, until_s, hook->steps + STEPS_UNTIL);
     agreement->choice.late_replica = agreement->late ? late.slowest : -1;
     agreement->choice.cause = (int32_t)(agreement->late ? erg_hook_cause_of((uint64_t)late.reasons)

@@ -20,7 +20,7 @@
  * energy for a pipeline that may stop when it likes, so the frontier leaves them out, but a
  * pipeline that has to wait for a straggler pays P*S until then anyway and can use them.
  *
- * Method: parametric dual of the time-cost tradeoff on the pipeline's DAG (Kareus section 5.3,
+ * Method: parametric dual of the time-cost tradeoff on the pipeline's DAG (Kareus, planner;
  * Phillips and Dessouky 1977) by successive shortest paths with event times as potentials.
  */
 #ifndef ERG_ITERATION_ITERATION_H

@@ -187,8 +187,8 @@ static void search(struct rounding *rounding, double deadline_s,
 {
     enum { ROUND = 8 };
     for (size_t done = 0;
-         done < effort->least || (done<effort->most && * best_j> effort->enough_j) ||
-         (done<effort->utmost && * best_j> effort->poor_j);
+         done < effort->least || (done < effort->most && effort->enough_j < *best_j) ||
+         (done < effort->utmost && effort->poor_j < *best_j);
          done += ROUND) {
         erg_rounding_search(rounding, deadline_s, ROUND, rng);
         compete(rounding, deadline_s, best_j);

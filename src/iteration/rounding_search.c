@@ -205,7 +205,7 @@ static void speed_up_some(struct rounding *rounding, struct place_range range, s
 static void copy_microbatch(struct rounding *rounding, struct place_range range, double deadline_s,
                             struct erg_rng *rng)
 {
-    uint16_t wanted[LARGEST];
+    uint16_t wanted[LARGEST] = {0};
     size_t microbatches = rounding->microbatches;
     size_t farthest = microbatches > FARTHEST ? FARTHEST : microbatches - 1;
     int64_t shift = 1 + (int64_t)erg_rng_below(rng, farthest);

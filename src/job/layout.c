@@ -104,9 +104,10 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
 {
     char copy[128];
     long numbers[PARTS] = {0};
-    if (strlen(text) >= sizeof copy)
+    const size_t length = strlen(text);
+    if (length >= sizeof copy)
         return erg_fail(err, ERG_USAGE, "the layout '%.40s…' is too long", text);
-    strcpy(copy, text);
+    memcpy(copy, text, length + 1);
     for (char *rest = copy, *part; rest;) {
         part = rest;
         rest = strchr(rest, ',');

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -131,6 +132,7 @@ static void fail_late(struct erg_rendezvous *r)
         else
             erg_text_printf(&missing, "%s%d", missing.count ? ", " : "", i);
     }
+    assert(offer); /* the deadline is that of an offer */
     erg_rendezvous_fail(r, "the %s (call %llu) did not complete in time; missing: rank %s",
                         erg_call_name(offer->kind), (unsigned long long)offer->call, missing.data);
     erg_text_release(&missing);

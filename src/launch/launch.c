@@ -103,10 +103,10 @@ static int prepare_meeting(struct erg_launch_meeting *meeting, struct erg_error 
         snprintf(meeting->secret + 2 * i, 3, "%02x", secret[i]);
     meeting->listener = bind_free_port(&meeting->port);
     int other = meeting->listener < 0 ? -1 : bind_free_port(&meeting->torchrun_port);
-    if (other < 0 || listen(meeting->listener, SOMAXCONN) != 0)
-        return erg_fail(err, ERG_FAILED, "cannot listen for the ranks: %s", strerror(errno));
-    close(other);
-    return 0;
+    int code = other < 0 || listen(meeting->listener, SOMAXCONN) != 0 ? errno : 0;
+    if (other >= 0)
+        close(other);
+    return code ? erg_fail(err, ERG_FAILED, "cannot listen for the ranks: %s", strerror(code)) : 0;
 }
 
 int erg_launch_command_error(const char *command, int code)
@@ -133,7 +133,7 @@ static void become_rank(const struct launcher *launcher, int rank, pid_t parent,
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(127); /* it died before the line above */
+        _exit(127); /* the parent died before the line above */
     int empty = open("/dev/null", O_RDONLY);
     bool ready =
         empty >= 0 && dup2(empty, 0) >= 0 && dup2(outputs[0], 1) >= 0 && dup2(outputs[1], 2) >= 0;
@@ -232,7 +232,7 @@ static void drain(struct launcher *launcher, int rank, bool last)
             erg_text_add_bytes(&stream->line, block, (size_t)count);
             pass_lines(launcher, rank, i == 1, &stream->line, false);
             if (!last)
-                break; /* the others' turn */
+                break; /* the turn of the other ranks */
         }
         bool at_end = last || count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
         if (stream->fd < 0 || !at_end)
@@ -269,8 +269,10 @@ static uint64_t heard_signals(pid_t pid)
     return (uint64_t)(caught | ignored) << 1; /* signals count from 1 */
 }
 
-/* A rank that has just been started may not yet handle the signals that it is to be asked by, and
- * would die of them: it gets them once it does, or is old enough. False while some wait. */
+/*
+ * Passes signals on. A rank that has just started may not handle a signal yet and would die of it,
+ * so the signal waits until the rank handles it or has run for DEAF_S. False while some wait.
+ */
 static bool pass_signals_on(struct launcher *launcher)
 {
     bool all = true;
@@ -314,7 +316,7 @@ static void end_ranks(struct launcher *launcher)
     signal_ranks(launcher, SIGTERM);
 }
 
-/* Whether it is the end of a rank that stopped because a signal asked for it. */
+/* Whether a rank with this status stopped because a signal told it to. */
 static bool is_stop(int status)
 {
     return WIFEXITED(status) &&

@@ -14,7 +14,7 @@
  * so the iteration minimises the sum of this quantity; its frontier contains the frontier of total
  * energy for every blocking power >= 0.
  *
- * Source: composition and switching of execution models, Kareus (Algorithm 2).
+ * Source: composition and switching of execution models, Kareus.
  */
 #ifndef ERG_MICROBATCH_H
 #define ERG_MICROBATCH_H

@@ -30,7 +30,8 @@ static void widths_of(double width[2], const struct erg_model *model, enum erg_l
     width[1] = widths[target][1];
 }
 
-double erg_lora_parameters(const struct erg_model *model, enum erg_lora_target target)
+/* Parameters of one adapter, over all tensor ranks; 0: there is none. */
+static double adapter_parameters(const struct erg_model *model, enum erg_lora_target target)
 {
     double width[2];
     if (!erg_lora_is_on(model) || !(model->lora.targets & 1u << target))
@@ -43,7 +44,7 @@ double erg_lora_layer_parameters(const struct erg_model *model)
 {
     double sum = 0;
     for (int target = 0; target < ERG_LORA_TARGETS; target++)
-        sum += erg_lora_parameters(model, (enum erg_lora_target)target);
+        sum += adapter_parameters(model, (enum erg_lora_target)target);
     return sum;
 }
 

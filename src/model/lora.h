@@ -23,9 +23,7 @@ static inline bool erg_lora_is_on(const struct erg_model *model)
 /* Whether the gradient of a weight needs this linear's input. True without LoRA. */
 bool erg_lora_needs_input(const struct erg_model *model, enum erg_lora_target target);
 
-/* Parameters of one layer, over all tensor ranks: of one adapter, 0 where there is none, and of
- * all. */
-double erg_lora_parameters(const struct erg_model *model, enum erg_lora_target target);
+/* Parameters of all adapters of one layer, over all tensor ranks. */
 double erg_lora_layer_parameters(const struct erg_model *model);
 
 /* Changes an op list for LoRA, if the model has it; `layer`: of a layer, which has adapters. */

@@ -8,7 +8,7 @@
  * it, and attention is one call for each chunk. Each rank's gradients of all keys and values are
  * summed over the ranks, and every rank keeps those of its own.
  *
- * Source: Kareus section 2.3; the split is that of Megatron-LM's context parallelism.
+ * Sources: Kareus, overlap with context parallelism; the split is that of Megatron-LM.
  */
 #ifndef ERG_OPS_CONTEXT_H
 #define ERG_OPS_CONTEXT_H

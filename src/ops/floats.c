@@ -68,7 +68,7 @@ void erg_ops_rope_table(size_t count, const int32_t *positions, size_t head_dim,
 void erg_ops_loss_combine(size_t tokens, size_t ranks, const int32_t *targets, const float *stats,
                           const float *scale, float *log_sum, float *loss)
 {
-    double total = 0; /* of thousands of tokens: floats would lose six digits */
+    double total = 0; /* a float that sums thousands of tokens would lose digits */
     for (size_t t = 0; t < tokens; t++) {
         float largest = -INFINITY, sum = 0, target = -INFINITY;
         for (size_t r = 0; r < ranks; r++)

@@ -1,7 +1,7 @@
 /*
  * Methods of a plan (plan/plan.h): their option tables, and the points of their frontiers.
  *
- * Sources: Kareus section 6.1 (baselines), 5.3 (planning); the comparison is on one device with one
+ * Source: Kareus, evaluation: baselines, and its planner; the comparison is on one device with one
  * profiler.
  */
 #ifndef ERG_OPTIMIZE_METHODS_H

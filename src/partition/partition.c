@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kareus section 3.1: groups of four and more GPUs need more SMs; more than 30 never helped. */
+/* Kareus, sets of SMs: groups of four and more GPUs need more SMs; more than 30 never helped. */
 static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
 static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 
-const int *erg_partition_sms(int gpus, size_t *count)
+/* The SM counts that a communication in a group of GPUs may have, increasing. */
+static const int *sms_of_group(int gpus, size_t *count)
 {
     bool large = gpus >= 4;
     *count = large ? sizeof sms_large_group / sizeof *sms_large_group
@@ -147,8 +148,13 @@ static void name_partitions(struct erg_partition *partitions, size_t count)
     free(shared);
 }
 
-int erg_partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
-                         size_t op, int sms, bool *covered, struct erg_error *err)
+/*
+ * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
+ * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
+ * constants matter.
+ */
+static int covers(const struct erg_workload_request *request, const struct erg_task *task,
+                  size_t op, int sms, bool *covered, struct erg_error *err)
 {
     struct erg_step rest = {
         .task = {.ops = task->ops + op, .op_count = task->op_count - op},
@@ -170,10 +176,10 @@ int erg_partition_end_sms(const struct erg_workload_request *request, const stru
                           int *sms, struct erg_error *err)
 {
     size_t count, k = 0;
-    const int *choices = erg_partition_sms(task->comm.group, &count);
+    const int *choices = sms_of_group(task->comm.group, &count);
     bool hidden = false;
     while (!hidden && k < count)
-        if (erg_partition_covers(request, task, 0, choices[k++], &hidden, err))
+        if (covers(request, task, 0, choices[k++], &hidden, err))
             return -1;
     assert(k > 0 && k <= count);
     *sms = choices[k - 1];
@@ -204,9 +210,8 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         bool covered = false;
         /* A fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute
          * more than an earlier one. */
-        if (!repeated_linear &&
-            erg_partition_covers(request, &partition->task, slots[count - 1].op,
-                                 partition->sms[partition->sms_count / 5 - 1], &covered, err))
+        if (!repeated_linear && covers(request, &partition->task, slots[count - 1].op,
+                                       partition->sms[partition->sms_count / 5 - 1], &covered, err))
             return -1;
         if (!covered)
             count--;
@@ -241,7 +246,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
     assert(end < MAX_PARTITIONS);
     struct erg_partition *partition = &workload->partitions[end];
     *partition = (struct erg_partition){.backward = backward, .occurrences = 1};
-    partition->sms = erg_partition_sms(comm->group, &partition->sms_count);
+    partition->sms = sms_of_group(comm->group, &partition->sms_count);
     memcpy(partition->key, base, sizeof base);
     partition->task = erg_segment_task(workload->arena, segment, *comm, &partition->op_names);
     partition->kernels = erg_task_kernels(&partition->task);

@@ -26,7 +26,8 @@
  * hide the communication on few SMs at the highest clock: launching there always leaves
  * communication exposed or starves the compute.
  *
- * Sources: Kareus sections 2.2, 3.1 and 4 (partition formation, launch slots, SM sets).
+ * Source: formation of partitions, launch slots and sets of SMs: Wu, Chung, Chowdhury, "Kareus:
+ * Joint Reduction of Dynamic and Static Energy in Large Model Training" (arXiv 2601.17654).
  */
 #ifndef ERG_PARTITION_H
 #define ERG_PARTITION_H

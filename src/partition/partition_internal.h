@@ -40,17 +40,6 @@ void erg_partition_name(char *name, size_t capacity, bool backward, unsigned par
 int erg_partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
                          bool backward, bool replay, struct erg_error *err);
 
-/* The SM counts that a communication in a group of GPUs may have, increasing. */
-const int *erg_partition_sms(int gpus, size_t *count);
-
-/*
- * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
- * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
- * constants matter.
- */
-int erg_partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
-                         size_t op, int sms, bool *covered, struct erg_error *err);
-
 /* The fewest SMs on which the communication of `task`, launched at once, is hidden, or the most
  * where none hide it: for the ends of an instruction. */
 int erg_partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,

@@ -48,7 +48,7 @@ enum { ERG_PLAN_SCHEMA_VERSION = 3 };
  *   ergon                 partitions under their schedules or sequential, whichever is better
  *                         for each instruction, at a planned clock
  *
- * Source: Kareus section 6.1 (baselines).
+ * Source: Kareus, evaluation: baselines.
  */
 enum erg_method {
     ERG_METHOD_SEQUENTIAL,

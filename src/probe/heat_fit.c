@@ -42,7 +42,7 @@ static void go_through(struct erg_thermal_state *state, const struct erg_heat_tr
     erg_thermal_step(state, power_w, 0.5 * tracks->step_s);
 }
 
-/* How warm the sinks are at first, from how far the first half minute is off on average. */
+/* Corrects the first temperatures of the sinks by the mean difference in the first half minute. */
 static void correct_sinks(struct erg_thermal_state *state, const struct erg_heat_tracks *tracks)
 {
     const struct erg_chassis *chassis = state->chassis;
@@ -85,7 +85,7 @@ static void begin(struct erg_thermal_state *state, const struct erg_chassis *cha
         correct_sinks(state, tracks);
 }
 
-/* Temperatures less those that were read, in K, 0 where nothing was read or it is not used. */
+/* Temperatures less those that were read, in K; 0 in steps without a reading and in unused ones. */
 static void follow(const struct erg_chassis *chassis, const struct erg_heat_tracks *tracks,
                    const bool *used, size_t count, double *differences)
 {
@@ -147,7 +147,7 @@ static int residuals(void *context, const double *x, double *out, struct erg_err
     struct heat_problem *problem = context;
     (void)err;
     for (size_t k = 0; k < FIRST_GPU + OF_GPU * problem->tracks->gpus; k++)
-        if (!(fabs(x[k]) < 4)) { /* nowhere near */
+        if (!(fabs(x[k]) < 4)) { /* far from any chassis */
             for (size_t i = 0; i < problem->count * problem->tracks->gpus; i++)
                 out[i] = INFINITY;
             return 0;
@@ -159,7 +159,7 @@ static int residuals(void *context, const double *x, double *out, struct erg_err
     return 0;
 }
 
-/* Slots in lanes, as the survey has the pairs. */
+/* Puts the slots in lanes by the survey's pairs. */
 static void place(struct erg_heat_fit *fit, const struct erg_heat_tracks *tracks)
 {
     const struct erg_heat_survey *survey = &fit->survey;
@@ -193,7 +193,7 @@ static void choose_used(const struct erg_heat_tracks *tracks, double until_s, bo
     }
 }
 
-/* Whether anything warms: a constant power does not determine resistances. */
+/* Refuses powers that hardly change: a constant power does not determine resistances. */
 static int check_powers(const struct erg_heat_tracks *tracks, const bool *used,
                         struct erg_error *err)
 {

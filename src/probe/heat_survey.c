@@ -1,4 +1,4 @@
-/* Who warms whom: temperatures as linear sums of delayed powers, by least squares. */
+/* Which GPU warms which: temperatures as linear sums of delayed powers, by least squares. */
 #include "probe/heat_fit.h"
 
 #include "base/least_squares.h"
@@ -116,7 +116,7 @@ static double standard_error(const struct regression *of, size_t column)
                                                     : INFINITY;
 }
 
-/* All GPUs with the same time constants: those that leave least. */
+/* The pair of time constants, the same for all GPUs, with the least sum of squared residuals. */
 static void find_times(const struct erg_heat_tracks *tracks, const bool *used,
                        struct delays *delays, struct erg_heat_survey *survey)
 {

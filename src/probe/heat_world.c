@@ -74,7 +74,7 @@ static void begin(struct world *world, const struct erg_chassis *chassis, const 
 static void tick(struct world *world, erg_heat_activity *activity, const void *context)
 {
     const double tick_s = 1e-3 * ERG_GOVERNOR_TICK_MS;
-    double power_w[ERG_CHASSIS_GPUS];
+    double power_w[ERG_CHASSIS_GPUS] = {0};
     for (unsigned g = 0; g < world->chassis->gpus; g++) {
         const double at_s = world->heat.time_s;
         power_w[g] = draw(world, g, activity(context, g, at_s));

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Everything of one call. */
+/* The state of one call. */
 struct erg_probe_run {
     const struct erg_probe_input *input;
     struct erg_gpu *gpu; /* its constants are the start */
@@ -92,7 +92,7 @@ static int measure(struct erg_probe_run *at, uint64_t seed, struct erg_error *er
     return 0;
 }
 
-/* ---- before it ---- */
+/* ---- before the measurements ---- */
 
 /* The name of the GPUs that are measured, or of those in the rows. */
 static int name_gpu(const struct erg_probe_run *at, char *name, size_t capacity,
@@ -156,7 +156,7 @@ static int load_base(struct erg_probe_run *at, struct erg_error *err)
     const char *base = at->input->base, *entry, *asked;
     char name[256];
     struct erg_arena arena = {0};
-    if (!at->input->real && !at->input->from) /* what is emulated is for the user to say */
+    if (!at->input->real && !at->input->from) /* the user chooses which GPU to emulate */
         return erg_gpu_load(&at->gpu, base ? base : "H200-SXM", err);
     if (name_gpu(at, name, sizeof name, err))
         return -1;
@@ -213,7 +213,7 @@ static int prepare(struct erg_probe_run *at, struct erg_error *err)
     return 0;
 }
 
-/* ---- after it ---- */
+/* ---- after the measurements ---- */
 
 int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *at,
                        struct erg_error *err)
@@ -225,8 +225,8 @@ int erg_probe_conclude(FILE *text, FILE *json, const struct erg_probe_run *at,
     const char *path = at->input->calibrate, *board = at->board ? at->board : at->gpu->name;
     if (at->input->from && !ceilings.count && !path)
         return erg_fail(err, ERG_FAILED,
-                        "probing: '%s' has no measurements on %d GPU%s of what can be shown; "
-                        "expected rows that ergon probe wrote, and their number of GPUs as --gpus",
+                        "probing: '%s' has no measurements on %d GPU%s that can be shown; expected "
+                        "rows that ergon probe wrote, and their number of GPUs as --gpus",
                         at->input->from, at->input->gpus, erg_plural((size_t)at->input->gpus));
     int status = path ? erg_probe_calibrate(&fit, at->gpu, at->stack, at->programs,
                                             at->program_count, &at->rows, board, err) ||

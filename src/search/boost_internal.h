@@ -2,8 +2,8 @@
  * Gradient-boosted regression trees on a small table, through libxgboost, on one thread.
  *
  * Only the published search needs it, so nothing links with it: erg_boost_open() opens it.
- * Parameters of Kareus section 3.2: 100 rounds, depth 6, rate 0.3, 80% of rows and columns per
- * round, base score = mean of the targets.
+ * Parameters of the published search (Kareus): 100 rounds, depth 6, rate 0.3, 80% of rows and
+ * columns per round, base score = mean of the targets.
  */
 #ifndef ERG_SEARCH_BOOST_INTERNAL_H
 #define ERG_SEARCH_BOOST_INTERNAL_H

@@ -29,7 +29,7 @@ void erg_search_defaults(struct erg_search_options *options, enum erg_search_met
         options->sweep_clocks = 1;
         return;
     }
-    /* Small, medium and large partitions: Kareus, section 3 and table 2.3. */
+    /* Small, medium and large partitions: the batches of the published search (Kareus). */
     size_t batches = run_ops <= 1 ? 3 : 4;
     options->start = run_ops <= 1 ? 36 : run_ops <= 3 ? 48 : 96;
     options->batch = run_ops <= 3 ? 16 : 32;

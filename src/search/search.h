@@ -11,7 +11,7 @@
  *   GP          two Gaussian processes on ln t and ln E over the whole grid, a time-only sweep at
  *               the top clock, Latin-hypercube start, exact expected hypervolume improvement; the
  *               table predicts every config, measured or not. The default.
- *   TREES       boosted trees in four passes (Kareus section 3), repaired (rescaled targets,
+ *   TREES       boosted trees in four passes (Kareus), repaired (rescaled targets,
  *               normalised uncertainty) or in raw units; only measured configs are in the table.
  *   RANDOM, EXHAUSTIVE   yardsticks.
  *

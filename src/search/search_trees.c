@@ -1,5 +1,5 @@
 /*
- * The published tree search (Kareus section 3): batches drawn in four passes from boosted-tree
+ * The published four-pass search (Kareus): batches drawn in four passes from boosted-tree
  * predictions. As published with raw_units; otherwise repaired: rescaled targets, uncertainties
  * normalised by the observed ranges, Latin-hypercube start, and each choice of a pass added to the
  * front with its predicted value before the next.

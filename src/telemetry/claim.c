@@ -50,7 +50,8 @@ static int open_folder(const char *folder, int *opened, struct erg_error *err)
 {
     struct stat info;
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return fail_unsafe(err, folder, strerror(errno));
+        return erg_fail(err, ERG_FAILED, "preparing to lock clocks: making the folder '%s': %s",
+                        folder, strerror(errno));
     *opened = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*opened < 0)
         return fail_unsafe(err, folder, "is not a folder, or is a link");

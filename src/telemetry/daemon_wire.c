@@ -8,7 +8,7 @@
 
 /* ---- reading ---- */
 
-void erg_wire_get_bytes(struct erg_wire_reader *reader, void *bytes, size_t count)
+static void get_bytes(struct erg_wire_reader *reader, void *bytes, size_t count)
 {
     if (reader->broken || reader->left < count) {
         reader->broken = true;
@@ -24,7 +24,7 @@ static uint64_t get_number(struct erg_wire_reader *reader, size_t count)
 {
     unsigned char bytes[8];
     uint64_t value = 0;
-    erg_wire_get_bytes(reader, bytes, count);
+    get_bytes(reader, bytes, count);
     for (size_t i = count; i-- > 0;)
         value = value << 8 | bytes[i];
     return value;
@@ -45,14 +45,15 @@ uint64_t erg_wire_get_u64(struct erg_wire_reader *reader)
     return get_number(reader, 8);
 }
 
-void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count)
+/* A field of `count` bytes as a UTF-8 string. */
+static void get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count)
 {
     text[0] = '\0';
     if (count > reader->left || count >= capacity) {
         reader->broken = true;
         return;
     }
-    erg_wire_get_bytes(reader, text, count);
+    get_bytes(reader, text, count);
     text[count] = '\0';
     erg_utf8_repair(text, capacity);
 }
@@ -60,12 +61,12 @@ void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capac
 void erg_wire_get_text(struct erg_wire_reader *reader, char text[ERG_WIRE_TEXT])
 {
     size_t count = erg_wire_get_u16(reader);
-    erg_wire_get_field(reader, text, ERG_WIRE_TEXT, count);
+    get_field(reader, text, ERG_WIRE_TEXT, count);
 }
 
 /* ---- writing ---- */
 
-void erg_wire_put_bytes(struct erg_wire_writer *writer, const void *bytes, size_t count)
+static void put_bytes(struct erg_wire_writer *writer, const void *bytes, size_t count)
 {
     if (count > sizeof writer->bytes - writer->count) {
         writer->full = true;
@@ -80,7 +81,7 @@ static void put_number(struct erg_wire_writer *writer, uint64_t value, size_t co
     unsigned char bytes[8];
     for (size_t i = 0; i < count; i++)
         bytes[i] = (unsigned char)(value >> 8 * i);
-    erg_wire_put_bytes(writer, bytes, count);
+    put_bytes(writer, bytes, count);
 }
 
 void erg_wire_put_u16(struct erg_wire_writer *writer, uint16_t value)
@@ -98,10 +99,10 @@ void erg_wire_put_u64(struct erg_wire_writer *writer, uint64_t value)
     put_number(writer, value, 8);
 }
 
-void erg_wire_put_field(struct erg_wire_writer *writer, const char *text, size_t count)
+static void put_field(struct erg_wire_writer *writer, const char *text, size_t count)
 {
     size_t length = strnlen(text, count - 1);
-    erg_wire_put_bytes(writer, text, length);
+    put_bytes(writer, text, length);
     for (size_t i = length; i < count; i++)
         put_number(writer, 0, 1);
 }
@@ -110,7 +111,7 @@ void erg_wire_put_text(struct erg_wire_writer *writer, const char *text)
 {
     size_t length = strnlen(text, ERG_WIRE_TEXT - 1);
     erg_wire_put_u16(writer, (uint16_t)length);
-    erg_wire_put_bytes(writer, text, length);
+    put_bytes(writer, text, length);
 }
 
 void erg_wire_begin(struct erg_wire_writer *writer, unsigned type, uint32_t sequence)
@@ -299,9 +300,9 @@ bool erg_wire_read_hello(struct erg_wire_hello *hello, struct erg_wire_reader *b
     hello->least_version = erg_wire_get_u16(body);
     hello->most_version = erg_wire_get_u16(body);
     hello->gpus = erg_wire_get_u32(body);
-    erg_wire_get_bytes(body, hello->daemon, sizeof hello->daemon);
+    get_bytes(body, hello->daemon, sizeof hello->daemon);
     hello->time_ns = (int64_t)erg_wire_get_u64(body);
-    erg_wire_get_field(body, software, sizeof software, sizeof hello->software);
+    get_field(body, software, sizeof software, sizeof hello->software);
     memcpy(hello->software, software, sizeof hello->software - 1);
     hello->software[sizeof hello->software - 1] = '\0';
     return is_whole(body);
@@ -312,16 +313,16 @@ void erg_wire_put_hello(struct erg_wire_writer *writer, const struct erg_wire_he
     erg_wire_put_u16(writer, hello->least_version);
     erg_wire_put_u16(writer, hello->most_version);
     erg_wire_put_u32(writer, hello->gpus);
-    erg_wire_put_bytes(writer, hello->daemon, sizeof hello->daemon);
+    put_bytes(writer, hello->daemon, sizeof hello->daemon);
     erg_wire_put_u64(writer, (uint64_t)hello->time_ns);
-    erg_wire_put_field(writer, hello->software, sizeof hello->software);
+    put_field(writer, hello->software, sizeof hello->software);
 }
 
 bool erg_wire_read_gpu(struct erg_wire_gpu *gpu, struct erg_wire_reader *body)
 {
     char uuid[sizeof gpu->uuid + 1], name[sizeof gpu->name + 1];
-    erg_wire_get_field(body, uuid, sizeof uuid, sizeof gpu->uuid);
-    erg_wire_get_field(body, name, sizeof name, sizeof gpu->name);
+    get_field(body, uuid, sizeof uuid, sizeof gpu->uuid);
+    get_field(body, name, sizeof name, sizeof gpu->name);
     memcpy(gpu->uuid, uuid, sizeof gpu->uuid - 1);
     memcpy(gpu->name, name, sizeof gpu->name - 1);
     gpu->uuid[sizeof gpu->uuid - 1] = gpu->name[sizeof gpu->name - 1] = '\0';
@@ -341,8 +342,8 @@ bool erg_wire_read_gpu(struct erg_wire_gpu *gpu, struct erg_wire_reader *body)
 
 void erg_wire_put_gpu(struct erg_wire_writer *writer, const struct erg_wire_gpu *gpu)
 {
-    erg_wire_put_field(writer, gpu->uuid, sizeof gpu->uuid);
-    erg_wire_put_field(writer, gpu->name, sizeof gpu->name);
+    put_field(writer, gpu->uuid, sizeof gpu->uuid);
+    put_field(writer, gpu->name, sizeof gpu->name);
     erg_wire_put_u32(writer, gpu->rights);
     for (int knob = 1; knob < ERG_KNOBS; knob++) {
         erg_wire_put_u32(writer, gpu->least[knob]);

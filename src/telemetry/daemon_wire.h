@@ -111,9 +111,7 @@ struct erg_wire_reader {
 uint16_t erg_wire_get_u16(struct erg_wire_reader *reader);
 uint32_t erg_wire_get_u32(struct erg_wire_reader *reader);
 uint64_t erg_wire_get_u64(struct erg_wire_reader *reader);
-void erg_wire_get_bytes(struct erg_wire_reader *reader, void *bytes, size_t count);
-/* A field of `count` bytes, or a text, as a UTF-8 string. */
-void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count);
+/* A text as a UTF-8 string. */
 void erg_wire_get_text(struct erg_wire_reader *reader, char text[ERG_WIRE_TEXT]);
 
 /* ---- writing: data that does not fit is not written at all ---- */
@@ -128,8 +126,6 @@ void erg_wire_begin(struct erg_wire_writer *writer, unsigned type, uint32_t sequ
 void erg_wire_put_u16(struct erg_wire_writer *writer, uint16_t value);
 void erg_wire_put_u32(struct erg_wire_writer *writer, uint32_t value);
 void erg_wire_put_u64(struct erg_wire_writer *writer, uint64_t value);
-void erg_wire_put_bytes(struct erg_wire_writer *writer, const void *bytes, size_t count);
-void erg_wire_put_field(struct erg_wire_writer *writer, const char *text, size_t count);
 void erg_wire_put_text(struct erg_wire_writer *writer, const char *text);
 void erg_wire_end(struct erg_wire_writer *writer); /* the length in the header */
 

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Reports why the driver refused to do `what` ("locking … at 1200 MHz"). */
+/* Reports why the driver refused `what` ("locking the SM clock"). */
 static int refuse(const struct erg_open_gpu *gpu, const char *what, int result,
                   struct erg_error *err)
 {

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Coefficients that stay constant while powers and the fan's speed do. */
@@ -129,9 +130,9 @@ static void go_on(struct erg_thermal_state *state, const double *power_w, double
         longest = fmin(longest, 0.25 / (die + sink));
     }
     assert(longest > 0 && longest < INFINITY);
-    const double steps = fmax(ceil(dt_s / longest), 1);
-    for (double i = 0; i < steps; i++)
-        runge_kutta(&cooling, &heat, dt_s / steps);
+    const int64_t steps = (int64_t)fmax(ceil(dt_s / longest), 1);
+    for (int64_t i = 0; i < steps; i++)
+        runge_kutta(&cooling, &heat, dt_s / (double)steps);
     memcpy(state->die_c, heat.die_c, sizeof heat.die_c);
     memcpy(state->sink_c, heat.sink_c, sizeof heat.sink_c);
     state->removed_j += heat.removed_j;

@@ -184,6 +184,7 @@ int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_kernel_int
     if (!sort->runs) {
         if (sort->at == sort->count)
             return 0;
+        assert(sort->held);
         *interval = sort->held[sort->at++];
         return 1;
     }

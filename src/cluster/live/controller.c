@@ -39,7 +39,8 @@ struct erg_live_note *erg_controller_note(struct erg_controller *controller, con
     return note;
 }
 
-double erg_controller_virtual(const struct erg_controller *controller, double engine_s)
+/* Converts a time of the engine to one of the scheduler. */
+static double scheduler_time(const struct erg_controller *controller, double engine_s)
 {
     return (engine_s - controller->began_s) * controller->setup.compress;
 }
@@ -454,8 +455,7 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
     controller->late_s = 0;
     controller->seen = true;
     controller->now_s = controller->snapshot.at_s;
-    erg_scheduler_advance(controller->scheduler,
-                          erg_controller_virtual(controller, controller->now_s));
+    erg_scheduler_advance(controller->scheduler, scheduler_time(controller, controller->now_s));
     if ((controller->journal && erg_journal_gather(controller->journal, err) != 0) ||
         erg_controller_observe(controller, err) != 0 ||
         (!controller->recalled && recall(controller, err) != 0) ||

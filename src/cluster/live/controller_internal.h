@@ -88,9 +88,6 @@ struct erg_controller {
 struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
                                           ...) __attribute__((format(printf, 2, 3)));
 
-/* Converts a time of the engine to one of the scheduler. */
-double erg_controller_virtual(const struct erg_controller *controller, double engine_s);
-
 /* The index of a job's record by its token; the number of records if there is none. */
 size_t erg_controller_find(const struct erg_controller *controller, const char *token);
 

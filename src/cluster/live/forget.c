@@ -32,8 +32,8 @@ static int compare_since(const void *a, const void *b)
     return (x->since_s < y->since_s) - (x->since_s > y->since_s);
 }
 
-/* Marks the records to be dropped: those that ended long ago, and of the other ended ones all but
- * the last. Returns their number. */
+/* Marks the records to drop: those that ended more than a day ago, and all but the last OVER_MOST
+ * of the other ended ones. Returns their number. */
 static size_t mark(const struct erg_controller *controller, bool *drop)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;

@@ -4,9 +4,10 @@
 #include <assert.h>
 #include <math.h>
 
-enum { AT_ONCE = 8 }; /* nodes in a cycle, which must not take long */
+enum { AT_ONCE = 8 }; /* nodes per cycle, so that a cycle stays short */
 
-static const double again_s = 600; /* where it is still on: a setting or a right is missing */
+/* Until the next attempt for a node that stays on, since a setting or a right is missing. */
+static const double again_s = 600;
 
 /* Seconds of the engine for which a node stays on that has just become idle. */
 static double lingers_s(const struct erg_controller *controller)
@@ -50,7 +51,7 @@ static enum erg_engine_answer switch_off(struct erg_controller *controller, int 
     controller->actions_done++;
     controller->actions_failed += answer != ERG_ENGINE_DONE;
     if (answer == ERG_ENGINE_DONE)
-        erg_controller_note(controller, "node %s: sleep, since no job needs it", name);
+        erg_controller_note(controller, "node %s: sleeps, since no job needs it", name);
     else
         erg_controller_note(controller, "node %s stays on: %s", name, why.message);
     return answer;
@@ -77,7 +78,7 @@ int erg_controller_switch_off(struct erg_controller *controller, struct erg_erro
             break;
         const enum erg_engine_answer answer = switch_off(controller, (int)node);
         *due_s = controller->now_s + again_s;
-        /* Who does not answer is asked about no other node in this cycle. */
+        /* After a call without an answer, this cycle switches no other node off. */
         left = answer == ERG_ENGINE_LATER || answer == ERG_ENGINE_BROKEN ? 0 : left - 1;
     }
     free(busy);

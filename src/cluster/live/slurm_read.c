@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cluster/live/host_list.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -136,7 +137,7 @@ void erg_slurm_read_gres(struct erg_slurm_gres *gres, const char *text, size_t l
             if (gres->type[0] && strcmp(gres->type, name) != 0)
                 gres->mixed = true;
             else
-                strcpy(gres->type, name);
+                memcpy(gres->type, name, sizeof name);
         }
         gres->count += (int)count;
     }
@@ -410,6 +411,7 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
         field(fields, " StartTime=", &started) > 1)
         return false;
     user = (struct slurm_span){user.at, find(fields, " GroupId=")};
+    assert(user.end > user.at); /* find_fields() found both */
     const char *open = memrchr(user.at, '(', length_of(user));
     struct slurm_span number = {open ? open + 1 : user.end, user.end};
     long uid = -1;

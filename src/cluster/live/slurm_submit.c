@@ -83,13 +83,13 @@ enum erg_engine_answer erg_slurm_submit(uint32_t *id, const char *const *words, 
     }
     char *end = process.out.data;
     const unsigned long number = strtoul(process.out.data, &end, 10);
-    if (process.late || process.signal != 0)
+    const bool printed = end != process.out.data && number > 0 && number <= UINT32_MAX;
+    /* An sbatch that succeeds prints a number. */
+    if (process.late || process.signal != 0 || (process.status == 0 && !printed))
         answer = ERG_ENGINE_LATER;
     else if (process.status != 0)
         answer =
             is_unsent(process.err.data) ? ERG_ENGINE_REFUSED : erg_slurm_classify(process.err.data);
-    else if (end == process.out.data || number == 0 || number > UINT32_MAX)
-        answer = ERG_ENGINE_LATER; /* who succeeds prints a number */
     if (answer == ERG_ENGINE_DONE)
         *id = (uint32_t)number;
     else

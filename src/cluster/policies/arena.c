@@ -79,7 +79,7 @@ void erg_arena_close(void *state)
 }
 
 /* The queue: names, each followed by whether the job is opportunistic. */
-json_t *erg_arena_save(const void *state, const struct erg_scheduler *scheduler)
+static json_t *save_state(const void *state, const struct erg_scheduler *scheduler)
 {
     const struct arena *arena = state;
     json_t *queue = json_array();
@@ -92,7 +92,7 @@ json_t *erg_arena_save(const void *state, const struct erg_scheduler *scheduler)
 }
 
 /* Jobs that had GPUs and wait again go to the head, as after a failure. */
-void erg_arena_load(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+static void load_state(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
 {
     struct arena *arena = state;
     struct erg_remembered jobs;
@@ -470,8 +470,8 @@ const struct erg_policy erg_policy_arena = {
     .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
-    .save = erg_arena_save,
-    .load = erg_arena_load,
+    .save = save_state,
+    .load = load_state,
 };
 
 const struct erg_policy erg_policy_arena_ddl = {
@@ -482,6 +482,6 @@ const struct erg_policy erg_policy_arena_ddl = {
     .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
-    .save = erg_arena_save,
-    .load = erg_arena_load,
+    .save = save_state,
+    .load = load_state,
 };

@@ -98,7 +98,5 @@ void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules);
 int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
                      const struct erg_occasion *occasion, struct erg_error *err);
 void erg_arena_close(void *state);
-json_t *erg_arena_save(const void *state, const struct erg_scheduler *scheduler);
-void erg_arena_load(void *state, const struct erg_scheduler *scheduler, const json_t *saved);
 
 #endif

@@ -139,6 +139,8 @@ static void refill_pair(struct erg_trial *table, const int *pair)
             pieces[at] = pieces[at - 1];
         pieces[at] = piece;
     }
+    if (count == 0)
+        return;
     int first = pieces[0].nodes[0] > 0 ? 0 : 1;
     if (pieces[0].nodes[0] > 0 && pieces[0].nodes[1] > 0)
         first = erg_trial_free_of(table, pair[0]) <= erg_trial_free_of(table, pair[1]) ? 0 : 1;

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static void record_changes(struct simulator *sim)
         }
         if (recorded)
             continue;
+        assert(exchanged);
         erg_simulator_record(sim, ERG_RECORD_RELEASE, exchanged->job, -1);
         hold(sim, holders, &exchanged->placement, -1);
         progress[exchanged - changes->items] = RELEASED;

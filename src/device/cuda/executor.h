@@ -7,7 +7,7 @@
  * A sequence of steps is captured into a CUDA graph once and launched any number of times, so the
  * host does nothing per kernel. The same runs measure a partition and train a model.
  *
- * Source of the launch protocol: Kareus section 4.
+ * Source of the launch protocol: Kareus, implementation.
  */
 #ifndef ERG_CUDA_EXECUTOR_H
 #define ERG_CUDA_EXECUTOR_H

@@ -1,7 +1,7 @@
 /* The published iteration time of a grid's plan, and the notation of a plan. */
 #include "layout/grid/grid.h"
 
-#define FAILED_PROFILE_S 1e5
+static const double failed_profile_s = 1e5; /* grid.h */
 
 /* Sum and slowest of a part made of computation and communication. */
 struct part {
@@ -42,7 +42,7 @@ void erg_grid_time(const struct erg_stage_time *stages, size_t count, long micro
         add(&backward, stage->backward_s, stage->backward_intra_s);
         add(&forward_send, 0, stage->forward_send_s);
         add(&backward_send, 0, stage->backward_send_s);
-        if (stage->apply_s + stage->apply_intra_s < FAILED_PROFILE_S)
+        if (stage->apply_s + stage->apply_intra_s < failed_profile_s)
             add(&apply, stage->apply_s, stage->apply_intra_s);
         sync_s += stage->gradient_sync_s;
     }

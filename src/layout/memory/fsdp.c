@@ -29,13 +29,13 @@ static double parameters_of(const struct erg_memory_sizes *sizes, enum erg_memor
     }
 }
 
-double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit)
+/* Bytes of a unit, gathered in bf16, and of its gradient. */
+static double unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit)
 {
     return 2 * parameters_of(sizes, unit);
 }
 
-double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
-                                      enum erg_memory_unit unit)
+static double unit_gradient_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit)
 {
     switch (unit) {
     case ERG_MEMORY_EMBEDDING_UNIT:
@@ -63,9 +63,9 @@ void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ER
                          const struct erg_memory_sizes *sizes)
 {
     const long layers = request->model->layers;
-    const double layer = erg_memory_unit_bytes(sizes, ERG_MEMORY_LAYER_UNIT);
-    const double embedding = erg_memory_unit_bytes(sizes, ERG_MEMORY_EMBEDDING_UNIT);
-    const double head = erg_memory_unit_bytes(sizes, ERG_MEMORY_HEAD_UNIT);
+    const double layer = unit_bytes(sizes, ERG_MEMORY_LAYER_UNIT);
+    const double embedding = unit_bytes(sizes, ERG_MEMORY_EMBEDDING_UNIT);
+    const double head = unit_bytes(sizes, ERG_MEMORY_HEAD_UNIT);
     const double kept = (double)sizes->kept[erg_layout_recompute(request->layout, 0)];
     const double back = layers > 1
                             ? larger(2 * layer, layer + embedding - kept * (double)(layers - 1))
@@ -75,13 +75,13 @@ void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ER
     gradients[ERG_MEMORY_FORWARD] = 0;
     for (int i = ERG_MEMORY_FFN; i < ERG_MEMORY_AT_HEAD; i++) {
         weights[i] = back;
-        gradients[i] = erg_memory_unit_gradient_bytes(sizes, ERG_MEMORY_LAYER_UNIT);
+        gradients[i] = unit_gradient_bytes(sizes, ERG_MEMORY_LAYER_UNIT);
     }
     /*
      * In the forward the logits again in fp32; in the backward the layer below and the head's
      * gradient.
      */
-    const double beside = layer + erg_memory_unit_gradient_bytes(sizes, ERG_MEMORY_HEAD_UNIT);
+    const double beside = layer + unit_gradient_bytes(sizes, ERG_MEMORY_HEAD_UNIT);
     weights[ERG_MEMORY_AT_HEAD] = head + larger(0, beside - 2 * (double)sizes->logits);
     gradients[ERG_MEMORY_AT_HEAD] = 0;
 }
@@ -91,7 +91,7 @@ void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ER
 static uint32_t gather(struct erg_memory_stage_run *run, enum erg_memory_unit unit)
 {
     return erg_memory_take(&run->s.memory, ERG_MEMORY_WEIGHTS,
-                           (int64_t)erg_memory_unit_bytes(run->s.sizes, unit), 0);
+                           (int64_t)unit_bytes(run->s.sizes, unit), 0);
 }
 
 void erg_memory_fsdp_first(struct erg_memory_stage_run *run, enum erg_memory_unit unit)
@@ -109,9 +109,8 @@ void erg_memory_fsdp_next(struct erg_memory_stage_run *run, enum erg_memory_unit
 void erg_memory_fsdp_gradient(struct erg_memory_stage_run *run, enum erg_memory_unit unit)
 {
     if (erg_layout_is_sharded(run->s.request->layout))
-        run->unit_gradient =
-            erg_memory_take(&run->s.memory, ERG_MEMORY_GRADIENTS,
-                            (int64_t)erg_memory_unit_gradient_bytes(run->s.sizes, unit), 0);
+        run->unit_gradient = erg_memory_take(&run->s.memory, ERG_MEMORY_GRADIENTS,
+                                             (int64_t)unit_gradient_bytes(run->s.sizes, unit), 0);
 }
 
 void erg_memory_fsdp_done(struct erg_memory_stage_run *run)

@@ -109,11 +109,6 @@ double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
  */
 enum erg_memory_unit { ERG_MEMORY_EMBEDDING_UNIT, ERG_MEMORY_LAYER_UNIT, ERG_MEMORY_HEAD_UNIT };
 
-/* Bytes of a unit, gathered in bf16, and of its gradient. */
-double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit);
-double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
-                                      enum erg_memory_unit unit);
-
 /* Adds a GPU's share of the bytes kept for the given parameters, of which `trained` are trained. */
 void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,
                        double parameters, double trained);

@@ -139,7 +139,14 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_static_shape *shape)
+/*
+ * An upper bound of the bytes that a kernel of the passes needs on a GPU like the H100: the limit
+ * of products, or attention's backward pass with the largest workspace that
+ * device/cuda/attention_plan.c accepts (if several heads share keys and values, gradients of these
+ * for each head) and its sums in float. The engine allocates the bytes that its kernels report, and
+ * warns if these are more.
+ */
+static size_t scratch_bound(const struct erg_stage_widths *w, const struct erg_static_shape *shape)
 {
     enum { SLACK_BYTES = (1 << 20) + 1024 }; /* slack of a workspace, and of offsets in it */
     const size_t rows = w->tokens * w->heads, all = rows * (size_t)shape->context;
@@ -409,7 +416,7 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
         .recompute = erg_layout_recompute(layout, stage),
     };
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
-    shape->scratch = erg_static_scratch(&widths, shape);
+    shape->scratch = scratch_bound(&widths, shape);
     if (request->kernels) {
         shape->element = request->kernels->element_bytes;
         shape->scratch = request->kernels->scratch_bytes;

@@ -196,7 +196,7 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
 
 /*
  * The shape of a stage of a checked layout on the request's backend; by default on a GPU: elements
- * of two bytes, and scratch by erg_static_scratch(). `tensors`: for the model and the layout's
+ * of two bytes, and an upper bound of the scratch. `tensors`: for the model and the layout's
  * tensor degree.
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
@@ -219,15 +219,5 @@ size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
 void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long index);
-
-/*
- * An upper bound of the bytes that a kernel of the passes needs on a GPU like the H100: the limit
- * of products, or attention's backward pass with the largest workspace that
- * device/cuda/attention_plan.c accepts (if several heads share keys and values, gradients of these
- * for each head) and its sums in float. The engine allocates the bytes that its kernels report, and
- * warns if these are more.
- */
-size_t erg_static_scratch(const struct erg_stage_widths *widths,
-                          const struct erg_static_shape *shape);
 
 #endif

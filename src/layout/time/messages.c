@@ -86,9 +86,7 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
 static bool is_alike(const struct erg_time_place *a, const struct erg_time_place *b)
 {
     const struct erg_engine *one = a->request->engine, *other = b->request->engine;
-    /*
-     * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): unequal ones are only computed again
-     */
+    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): a difference only costs time */
     return memcmp(a->parts, b->parts, sizeof *a->parts) == 0 && a->gradient_s == b->gradient_s &&
            a->optimizer_s == b->optimizer_s && a->expert_gradient_s == b->expert_gradient_s &&
            a->expert_optimizer_s == b->expert_optimizer_s &&

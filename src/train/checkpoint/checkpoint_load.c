@@ -337,7 +337,7 @@ static int look(struct candidates *candidates, const char *path, struct erg_erro
         return result ? result : look_in_run(candidates, path, NULL, err);
     candidates->count = 1;
     candidates->names = erg_xcalloc(2, sizeof *candidates->names);
-    strcpy(candidates->names[0], ".");
+    candidates->names[0][0] = '.'; /* and zeros */
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation)
+static float initial_value(uint64_t key, uint64_t index, double mean, double deviation)
 {
     int64_t sum = -393210;
     for (uint64_t k = 0; k < 3; k++) {
@@ -66,7 +66,7 @@ static int fill_span(void *context, size_t index, struct erg_error *err)
     for (size_t row = 0; row < span->rows; row++)
         for (size_t column = 0; column < span->columns; column++)
             work->state[erg_weight_span_here(span, row, column)] =
-                erg_initial_value(key, erg_weight_span_there(span, row, column), mean, deviation);
+                initial_value(key, erg_weight_span_there(span, row, column), mean, deviation);
     return 0;
 }
 

@@ -17,8 +17,6 @@
 
 #include <stdint.h>
 
-float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation);
-
 /* Fills this rank's state [weights->state], on all cores; padding is 0. */
 int erg_initialize(float *state, const struct erg_weights *weights,
                    const struct erg_weight_spans *spans, const struct erg_model *model,

@@ -401,9 +401,10 @@ int erg_model_file_copy_others(const char *config, const char *folder, struct er
 /* Checks that the folder, or its nearest existing parent, is writable. */
 static int check_writable(const char *folder, struct erg_error *err)
 {
-    char *path = erg_xmalloc(strlen(folder) + 2);
+    const size_t length = strlen(folder);
+    char *path = erg_xmalloc(length + 2);
     struct stat info;
-    strcpy(path, folder);
+    memcpy(path, folder, length + 1);
     while (stat(path, &info) != 0 && errno == ENOENT) {
         char *slash = strrchr(path, '/');
         if (slash == path)

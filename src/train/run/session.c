@@ -99,7 +99,7 @@ static int open_plan(struct erg_train *train, struct erg_clock_controller_option
 
 static int open_trainer(struct erg_train *train, struct erg_error *err)
 {
-    struct erg_clock_controller_options clocks;
+    struct erg_clock_controller_options clocks = {0};
     if (erg_rendezvous_agree(train->rendezvous, open_plan(train, &clocks, err), err) != 0)
         return -1;
     const struct erg_trainer_options options = {.backend = train->backend,

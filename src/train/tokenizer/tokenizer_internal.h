@@ -61,9 +61,6 @@ struct erg_tokenizer {
  */
 void erg_tokenizer_add_byte(struct erg_text *out, unsigned char byte);
 
-/* The merge of a pair; NULL: none. */
-const struct erg_merge *erg_merges_find(const struct erg_merges *merges, int32_t left,
-                                        int32_t right);
 /* Makes room for `count` merges. Sets a merge; the last of equal pairs stays. */
 void erg_merges_init(struct erg_merges *merges, size_t count);
 void erg_merges_set(struct erg_merges *merges, int32_t left, int32_t right, uint32_t rank,

@@ -59,8 +59,9 @@ void erg_merges_set(struct erg_merges *merges, int32_t left, int32_t right, uint
     *slot_of(merges, pair) = (struct erg_merge){pair, rank, id};
 }
 
-const struct erg_merge *erg_merges_find(const struct erg_merges *merges, int32_t left,
-                                        int32_t right)
+/* The merge of a pair; NULL: none. */
+static const struct erg_merge *find_merge(const struct erg_merges *merges, int32_t left,
+                                          int32_t right)
 {
     const struct erg_merge *slot = slot_of(merges, pair_of(left, right));
     return slot->pair == UINT64_MAX ? NULL : slot;
@@ -119,7 +120,7 @@ static const struct erg_merge *merge_at(const struct erg_tokenizer *tokenizer,
 {
     if (at == SIZE_MAX || symbols[at].after == SIZE_MAX)
         return NULL;
-    return erg_merges_find(&tokenizer->merges, symbols[at].id, symbols[symbols[at].after].id);
+    return find_merge(&tokenizer->merges, symbols[at].id, symbols[symbols[at].after].id);
 }
 
 static void consider(struct heap *heap, const struct erg_tokenizer *tokenizer,
