@@ -10,6 +10,7 @@
 #include "observe/format.h"
 #include "observe/screen_internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -236,6 +237,7 @@ static void draw_line(const struct erg_canvas *canvas, int row, int indent,
         struct line_piece *piece = &line->pieces[i];
         int take = piece->columns;
         if (piece->stretch != RIGID && spare > 0) {
+            assert(stretching > 0);
             take += spare / stretching;
             spare -= spare / stretching--;
         }

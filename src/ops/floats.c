@@ -3,6 +3,7 @@
 #include "model/model.h"
 #include "ops/ops.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,7 @@ void erg_ops_rope_table(size_t count, const int32_t *positions, size_t head_dim,
 void erg_ops_loss_combine(size_t tokens, size_t ranks, const int32_t *targets, const float *stats,
                           const float *scale, float *log_sum, float *loss)
 {
+    assert(ranks > 0);
     double total = 0; /* a float that sums thousands of tokens would lose digits */
     for (size_t t = 0; t < tokens; t++) {
         float largest = -INFINITY, sum = 0, target = -INFINITY;

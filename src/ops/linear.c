@@ -6,6 +6,7 @@
 #include "ops/element.h"
 #include "ops/tile.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Lines of terms: term k of line i is at from[i * line + k * term]. */
@@ -42,6 +43,7 @@ static void product(const struct lines *rows, const struct lines *columns, size_
                     const erg_element *bias, erg_element *out, float *added)
 {
     enum { ROWS = ERG_OPS_TILE_ROWS, COLUMNS = ERG_OPS_TILE_COLUMNS };
+    assert(!out != !added);
     float *a = panels(rows, terms, ROWS), *b = panels(columns, terms, COLUMNS);
     for (size_t column = 0; column < columns->count; column += COLUMNS)
         for (size_t row = 0; row < rows->count; row += ROWS) {

@@ -12,8 +12,8 @@ static bool merges(const struct erg_piece *before, const struct erg_piece *next)
 
 static void add_piece(struct erg_segment *segment, struct erg_piece piece)
 {
-    struct erg_piece *last = segment->count ? &segment->pieces[segment->count - 1] : NULL;
-    if (last && merges(last, &piece)) {
+    if (segment->count && merges(&segment->pieces[segment->count - 1], &piece)) {
+        struct erg_piece *last = &segment->pieces[segment->count - 1];
         last->op.kernels += piece.op.kernels;
         last->op.bytes += piece.op.bytes;
         last->op.flops += piece.op.flops;
@@ -96,8 +96,9 @@ static int add_comm(struct erg_segments *segments, const struct erg_comm *comm,
         return 0;
     }
     struct erg_segment *last = segments->count ? &segments->items[segments->count - 1] : NULL;
-    if (!last || last->comm.kind == ERG_COMM_NONE) {
-        if (!last) { /* the list starts with a communication: nothing computes before it */
+    if (segments->count == 0 || last->comm.kind == ERG_COMM_NONE) {
+        if (segments->count ==
+            0) { /* the list starts with a communication: nothing computes before it */
             ERG_PUSH(segments, items, (struct erg_segment){0});
             last = &segments->items[0];
         }

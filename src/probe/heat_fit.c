@@ -126,7 +126,7 @@ static void apply(struct heat_problem *problem, const double *x)
 {
     const struct erg_chassis *start = &problem->start;
     struct erg_chassis *chassis = problem->chassis;
-    double least_c = INFINITY, air_c[ERG_CHASSIS_GPUS];
+    double least_c = INFINITY, air_c[ERG_CHASSIS_GPUS] = {0};
     chassis->die_time_s = start->die_time_s * exp(x[DIE_TIME]);
     chassis->sink_time_s = start->sink_time_s * exp(x[SINK_TIME]);
     chassis->air_k_per_w = start->air_k_per_w * exp(x[AIR_PER_W]);

@@ -141,8 +141,9 @@ static const struct erg_plan_option *choose_option(const struct erg_plan *plan, 
             uses += (int)plan->schedule.instructions[k].direction == direction &&
                     runs_alike(erg_plan_option(plan, point, k), option);
         share->instructions++;
-        if (uses > share->uses || (uses == share->uses && option->mode == ERG_MODE_OVERLAP &&
-                                   best->mode != ERG_MODE_OVERLAP)) {
+        if (uses > share->uses ||
+            (best && uses == share->uses && option->mode == ERG_MODE_OVERLAP &&
+             best->mode != ERG_MODE_OVERLAP)) {
             share->uses = uses;
             best = option;
         }
