@@ -282,6 +282,20 @@ static void damaged_lines_are_left_out(void **state)
           "-f 2");
 }
 
+/* A log that its run is writing: half a line is neither counted nor said. */
+static void unfinished_lines_are_awaited(void **state)
+{
+    (void)state;
+    struct erg_fit_rows rows = {0};
+    struct erg_error err;
+    shell("cp -r @/two @/writing && cd @/writing && truncate -s -40 metrics.jsonl && "
+          "printf '{\"schema\":\"ergon.se' >>sessions.jsonl");
+    assert_ok(erg_run_row_add_training(&rows, in_folder("writing"), &err), &err);
+    assert_int_equal(rows.items[0].run->lines_damaged, 0);
+    assert_int_equal(rows.items[0].run->lines, 9);
+    erg_fit_rows_release(&rows);
+}
+
 /* A run that goes on with another layout gives the row of the one with which it made most steps. */
 static void another_layout_is_left_out(void **state)
 {
@@ -386,6 +400,7 @@ int main(void)
         cmocka_unit_test(the_hosts_cpu_is_no_gpu),
         cmocka_unit_test(bad_folders_are_named),
         cmocka_unit_test(damaged_lines_are_left_out),
+        cmocka_unit_test(unfinished_lines_are_awaited),
         cmocka_unit_test(another_layout_is_left_out),
         cmocka_unit_test(medians_count_steps),
     };

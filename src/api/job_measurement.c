@@ -39,7 +39,7 @@ static struct measured_steps read_steps(const char *run)
     struct erg_fit_rows rows = {0};
     struct measured_steps measured = {0};
     struct erg_error ignored;
-    if (erg_run_row_add(&rows, run, NULL, &ignored) == 0) {
+    if (erg_run_row_add_training(&rows, run, &ignored) == 0) {
         const struct erg_fit_row *row = &rows.items[0];
         const bool is_gpu = row->device && strcmp(row->device, "host") != 0;
         measured.steps = row->run->steps;

@@ -334,8 +334,15 @@ static int explain_missing(const char *folder, struct erg_error *err)
                      folder, erg_run_sessions_name);
 }
 
-int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
-                    struct erg_error *err)
+/* Removes a last line that has no end yet. */
+static void cut_unfinished(char *text)
+{
+    char *end = strrchr(text, '\n');
+    *(end ? end + 1 : text) = '\0';
+}
+
+static int add_folder(struct erg_fit_rows *rows, const char *folder, bool trains,
+                      struct erg_cluster *cluster, struct erg_error *err)
 {
     char *paths[] = {erg_file_path(folder, erg_run_sessions_name),
                      erg_file_path(folder, "metrics.jsonl")};
@@ -343,13 +350,29 @@ int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cl
     int status = access(paths[0], F_OK) == 0 ? 0 : explain_missing(folder, err);
     if (status == 0)
         status = erg_file_read(paths[0], 0, &sessions, NULL, err) ||
-                         erg_file_read(paths[1], 0, &metrics, NULL, err) ||
-                         erg_run_row_parse(rows, folder, sessions, metrics, cluster, err)
+                         erg_file_read(paths[1], 0, &metrics, NULL, err)
                      ? -1
                      : 0;
+    if (status == 0 && trains) {
+        cut_unfinished(sessions);
+        cut_unfinished(metrics);
+    }
+    if (status == 0)
+        status = erg_run_row_parse(rows, folder, sessions, metrics, cluster, err);
     free(sessions);
     free(metrics);
     free(paths[0]);
     free(paths[1]);
     return status;
+}
+
+int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
+                    struct erg_error *err)
+{
+    return add_folder(rows, folder, false, cluster, err);
+}
+
+int erg_run_row_add_training(struct erg_fit_rows *rows, const char *folder, struct erg_error *err)
+{
+    return add_folder(rows, folder, true, NULL, err);
 }
