@@ -21,6 +21,7 @@ enum { ERG_RUN_ROW_LEAST_STEPS = 5 };
  */
 int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
                     struct erg_error *err);
+
 /* The same for a run that may still be training: an unfinished last line is left out. */
 int erg_run_row_add_training(struct erg_fit_rows *rows, const char *folder, struct erg_error *err);
 
